@@ -1,4 +1,4 @@
-"""Work for a client that ends when the client hangs up."""
+"""Work for a client that ends when the client disconnects."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -7,7 +7,7 @@ from starlette.types import Message, Receive
 
 
 async def unless_disconnected(answering: Awaitable[None], receive: Receive) -> None:
-    """Run `answering` to its end, or cancel it when the client hangs up."""
+    """Run `answering` to its end, or cancel it when the client disconnects."""
 
     async def hang_up() -> None:
         while (await receive())["type"] != "http.disconnect":

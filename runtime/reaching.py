@@ -152,7 +152,7 @@ class Reaching:
             wanted = self._to_measure
             asked = () if wanted is None else wanted.endpoints
             left = [one for one in asked if one not in self._measured]
-            self._rng.shuffle(left)  # several that begin at once shall not all ask the same
+            self._rng.shuffle(left)  # several that begin at once must not all ask the same
             has_measured = False
             for endpoint in left:
                 if wanted is None or wanted is not self._to_measure or not self._may_measure():

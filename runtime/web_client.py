@@ -95,7 +95,7 @@ class ServerRefused(WebError):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether helixweb does not know the credential. A gateway that lets nobody in says 401,
+        """Whether helixweb does not know the credential. A gateway that refuses all says 401,
         too, and nothing of that."""
         return self.status == 401 and self._is_problem
 
@@ -180,11 +180,11 @@ class WebClient:
         return reply
 
     async def announce(self, identity: AgentIdentity) -> None:
-        """Say anew, after a restart, what this process is. Raises WebError."""
+        """Announce, after a restart, what this process is. Raises WebError."""
         await self._call("PUT", "/api/v1/agent/identity", identity)
 
     async def agent_desired(self) -> DesiredState:
-        """What this node shall run. Raises WebError."""
+        """What this node is to run. Raises WebError."""
         return _read(DesiredState, await self._call("GET", f"/api/v1/agent/desired?{TAKES_LOOKS}"))
 
     async def heartbeat(
@@ -207,7 +207,7 @@ class WebClient:
         await self._call("POST", "/api/v1/agent/log", batch)
 
     async def coordinator_desired(self) -> CoordinatorDesired:
-        """What the coordinator shall serve. Raises WebError."""
+        """What the coordinator is to serve. Raises WebError."""
         return _read(CoordinatorDesired, await self._call("GET", "/api/v1/coordinator/desired"))
 
     async def report(self, report: CoordinatorReport) -> HeartbeatReply:

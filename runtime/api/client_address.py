@@ -21,7 +21,7 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 def client_address(scope: Scope, *, proxies: Sequence[Network]) -> str:
-    """Empty where nobody knows.
+    """Empty where it is not known.
 
     Each proxy adds whom it was asked by to the end of `X-Forwarded-For`; what stands before the
     first that is no proxy of ours, anybody may have made up.

@@ -82,7 +82,7 @@ def usage_of(body: dict[str, Any]) -> tuple[int, int] | None:
 
 
 class EventReader:
-    """Cuts a stream of bytes, in whatever pieces it comes, into events."""
+    """Cuts a stream of bytes, in pieces of any size, into events."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -1,10 +1,10 @@
-"""Who waits for a pipeline, in the order they may go: a fair share for every API key.
+"""Requests that wait, in the order in which they may run: a fair share for every API key.
 
 Start-time fair queueing (Goyal, Vin and Cheng 1996) by tokens: a request's start is where its key's
-last one ended, or the start of whoever was let in last if that is later. So a key that sends a
-thousand requests at once waits for its own, and one that sends a few hardly waits; with one key it
-is first come, first served. What is given up takes nothing of its key's share: else a key whose
-clients lose patience would never go. A lower `priority` goes before, whatever the shares.
+last one ended, or the start of the request that was let in last if that is later. So a key that
+sends a thousand requests at once waits for its own, and one that sends a few hardly waits; with one
+key it is first come, first served. What is given up takes nothing of its key's share: else a key
+whose clients lose patience would never go. A lower `priority` goes before, regardless of shares.
 """
 
 from bisect import insort
@@ -65,7 +65,7 @@ class WaitingLine(Generic[R]):
         self._line: list[_Place[R]] = []
         self._waiting_of: Counter[str] = Counter()
         self._ends: dict[str, float] = {}  # of each owner: where its next request may start
-        self._now = 0.0  # the start of whoever was let in last, in tokens
+        self._now = 0.0  # the start of the request that was let in last, in tokens
         self._arrivals = 0
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class WaitingLine(Generic[R]):
         self._let_in(turn)
 
     def add_front(self, request: R) -> None:
-        """It ran and begins anew: in front of all others."""
+        """It ran and restarts: in front of all others."""
         self._front.insert(0, request)
 
     def let_in(self, request: R) -> None:

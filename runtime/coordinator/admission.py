@@ -83,13 +83,13 @@ class Admission:
                 kept |= _kept_for(request)
 
     def has_other_way(self, request: LiveRequest) -> bool:
-        """Whether there is room for it now if it begins anew, beside what it holds.
+        """Whether there is room for it now if it restarts, beside what it holds.
 
-        Who is asked takes a turn of the router.
+        Takes a turn of the router.
         """
         serving = request.next_serving
         masked = serving.avoided_nodes()
-        return serving.is_up and serving.choose(request.size_anew, masked=masked) is not None
+        return serving.is_up and serving.choose(request.restarted_size, masked=masked) is not None
 
     def leave_path(self, request: LiveRequest, *, traced: bool = False) -> None:
         """No longer running: give back the KV estimate and tell the stages."""

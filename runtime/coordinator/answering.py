@@ -1,7 +1,7 @@
 """Turns a live request into OpenAI answers: one whole object, or server-sent events.
 
-The response of a request also ends it: on the last token, on an error, and when the client hangs
-up, whether it streams, waits, or had not even been sent a header.
+The response of a request also ends it: on the last token, on an error, and when the client
+disconnects, whether it streams, waits, or had not even been sent a header.
 """
 
 import asyncio

@@ -250,7 +250,7 @@ class PipelineBackend:
             raise ApiError(message=str(error), param="messages", code="invalid_value") from error
 
     async def _accept(self, body: bytes, kind: type[RequestT]) -> tuple[RequestT, Serving]:
-        """The request and the plan that shall answer it, which must be of that model."""
+        """The request and the plan that is to answer it, which must be of that model."""
         request = parse_request(kind, body)
         serving = self._serving_of(request.model)
         if request.grammar:

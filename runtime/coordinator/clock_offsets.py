@@ -52,7 +52,7 @@ class ClockOffsets:
         self._exchanges[node].append(exchange)
 
     def forget(self, node: str) -> None:
-        """Its stage was started anew, perhaps with its machine and clock."""
+        """Its stage was restarted, perhaps with its machine and clock."""
         self._exchanges.pop(node, None)
 
     def of(self, node: str) -> float:

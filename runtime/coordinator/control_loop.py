@@ -43,7 +43,7 @@ async def report_forever(
     `on_delivered` gets each report that was answered, `reaching` what to try. `news` is set when
     a stage was lost or came back, and sends the next report at once.
 
-    Whenever helixweb answers again it is told anew where this process listens: it may have been
+    Whenever helixweb answers again, this process announces where it listens: helixweb may have been
     away when that changed. Raises Removed.
     """
     in_step = False
@@ -76,6 +76,6 @@ async def report_forever(
 
 def _removed(error: ServerRefused) -> Removed:
     return Removed(
-        f"helixweb does not know this coordinator any more ({error}); to join anew, delete its "
+        f"helixweb does not know this coordinator any more ({error}); to join again, delete its "
         "data directory and use a fresh join token"
     )

@@ -96,11 +96,11 @@ class InstanceService:
 
     @property
     def requests_here(self) -> int:
-        """Those that are here, whoever has them."""
+        """Those that are here, at any instance or waiting."""
         return sum(group.balance.here for group in self._present)
 
     def reported(self, report: CoordinatorReport) -> CoordinatorReport:
-        """The report with what instances have in it; of the pipelines' it says nothing anew."""
+        """The report with what instances have in it; what it says of the pipelines stays."""
         group = self.serving
         report = self._with_leaving(report)
         if group is None:

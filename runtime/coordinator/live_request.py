@@ -82,24 +82,24 @@ class LiveRequest(RequestLife):
 
     @property
     def next_serving(self) -> Serving:
-        """The plan under which it would begin anew."""
+        """The plan under which it would restart."""
         return self.serving.followed_by or self.serving
 
     @property
-    def size_anew(self) -> RequestSize:
-        """What it asks room for if it begins anew."""
+    def restarted_size(self) -> RequestSize:
+        """What it asks room for if it restarts."""
         left = self.sampling.max_tokens - len(self.token_ids)
         return RequestSize(
             prompt_tokens=self.next_position,
             predicted_output_tokens=min(self.size.predicted_output_tokens, left),
         )
 
-    def begin_anew(self, *, now: float) -> None:
+    def restart(self, *, now: float) -> None:
         """Its pages are gone: a new epoch goes on from prompt and tokens, once it is routed.
 
         If its plan is on its way out, that is under the one that follows.
         """
-        self.size = self.size_anew
+        self.size = self.restarted_size
         self.serving = self.next_serving
         self.pipeline = None
         self.queued_at = now

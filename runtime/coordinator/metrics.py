@@ -1,7 +1,7 @@
 """The coordinator's /metrics: requests under vLLM's names, and what only we have under ours.
 
 All from the report that helixweb gets and the counts behind it. A model's name stands on all
-counts since the process started, whichever it served before.
+counts since the process started, also of models that it served before.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from runtime.protocol.control import CoordinatorReport
 from runtime.protocol.exposition import counter, gauge, histogram, page
 
 NO_MODEL = ""
-# vLLM's finished_reason; whatever else ends a request is an error of ours.
+# vLLM's finished_reason; all else that ends a request is an error of ours.
 _REASONS = {"stop": "stop", "length": "length", "cancelled": "abort"}
 
 

@@ -127,7 +127,7 @@ class PlanFollower:
         is_other = serving is not None and serving.generation != desired.generation
         try:
             self.store.save(desired, before=serving.plan if serving and is_other else None)
-        except OSError as error:  # a full disk shall not stop serving
+        except OSError as error:  # a full disk must not stop serving
             if self._is_stored:
                 logger.error("the plan would not be known after a restart: %s", error)
             self._is_stored = False

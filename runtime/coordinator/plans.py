@@ -179,7 +179,7 @@ class Plans:
         ]
 
     def _may_await(self, new: Serving, before: Serving) -> bool:
-        """Of two that are not up yet, whichever is first serves those who wait."""
+        """Of two that are not up yet, the first that is serves the requests that wait."""
         return new.stands_beside(before) and self._takes(before)
 
     def _await(self, new: Serving) -> None:

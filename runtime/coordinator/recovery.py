@@ -35,7 +35,7 @@ class Recovery:
     _try_at_tick: bool = field(init=False, default=False)
 
     def lose_node(self, node: str, why: str, *, plan: Serving | None = None) -> None:
-        """The stage of `node` is gone, or has forgotten what ran through it: begin that anew.
+        """The stage of `node` is gone, or has forgotten what ran through it: restart that.
 
         `plan`: only what ran under it.
         """
@@ -45,19 +45,19 @@ class Recovery:
             if plan is None or request.serving is plan
         ]
         if lost:
-            logger.warning("the stage of %r %s; %d requests begin anew", node, why, len(lost))
-        self._begin_anew(lost)
+            logger.warning("the stage of %r %s; %d requests restart", node, why, len(lost))
+        self._restart(lost)
 
     def lose_links(self, cut: frozenset[Hop]) -> None:
-        """Requests that need a link that is cut begin anew around it, or wait for it."""
+        """Requests that need a link that is cut restart around it, or wait for it."""
         lost = [
             request
             for request in self.admission.running.values()
             if request.pipeline and cut & links_of(request.pipeline)
         ]
         words = ", ".join(f"{source} -> {target}" for source, target in sorted(cut))
-        logger.warning("lost the link %s; %d requests begin anew", words, len(lost))
-        self._begin_anew(lost)
+        logger.warning("lost the link %s; %d requests restart", words, len(lost))
+        self._restart(lost)
 
     def come_up(self, node: str, serving: Serving) -> None:
         """The stage of `node` was silent, or never heard, and is there."""
@@ -71,13 +71,13 @@ class Recovery:
         moved = sorted(requests, key=lambda request: request.arrived_at)
         if moved:
             logger.info("%d requests go on under another plan", len(moved))
-        self._begin_anew(moved)
+        self._restart(moved)
 
     def move_where_room(self, requests: Iterable[LiveRequest]) -> None:
         """Requests that run go on by another way if it has room for them now; the others stay."""
         for request in sorted(requests, key=lambda request: request.arrived_at):
             if self.admission.has_other_way(request):
-                self._begin_anew([request])
+                self._restart([request])
 
     def hand_on(self, serving: Serving) -> None:
         """All that wait do so for another plan."""
@@ -98,7 +98,7 @@ class Recovery:
         if entry.reason == Reason.NO_KV_PAGES and request.serving.shares(sender):
             self._turn_away(request, sender)
             return
-        if self._may_begin_anew(request, entry.reason):
+        if self._may_restart(request, entry.reason):
             self._route_again(request)
             if entry.reason in _PASSING:
                 self._try_at_tick = True
@@ -109,14 +109,14 @@ class Recovery:
         self.admission.fail(request, f"node {sender!r} {words}", code=code)
 
     def miss_tokens(self, request: LiveRequest) -> bool:
-        """Tokens of it were lost on the way here, with a connection that broke: it begins anew.
+        """Tokens of it were lost on the way here, with a connection that broke: it restarts.
 
         Whether it does: of what happens again and again time is no remedy.
         """
         if self._has_begun_too_often(request):
             return False
-        logger.warning("tokens of request %d were lost on the way; it begins anew", request.id)
-        self._begin_anew([request])
+        logger.warning("tokens of request %d were lost on the way; it restarts", request.id)
+        self._restart([request])
         return True
 
     def tick(self) -> None:
@@ -125,7 +125,7 @@ class Recovery:
             self._try_at_tick = False
             self.admission.let_in()
 
-    def _begin_anew(self, lost: Sequence[LiveRequest]) -> None:
+    def _restart(self, lost: Sequence[LiveRequest]) -> None:
         """In front of what waits, in their order."""
         for request in reversed(lost):
             self._route_again(request)
@@ -136,9 +136,9 @@ class Recovery:
         word of the room at `node` again."""
         request.serving.avoid_crowded(node)
         request.turn_away()
-        self._begin_anew([request])
+        self._restart([request])
 
-    def _may_begin_anew(self, request: LiveRequest, reason: Reason) -> bool:
+    def _may_restart(self, request: LiveRequest, reason: Reason) -> bool:
         """Whether it lost only its place: prompt and tokens are known, so it can go on from them.
 
         For want of pages alone it is tried once, beside the times it was turned away for requests
@@ -160,7 +160,7 @@ class Recovery:
         No waiting helps a request that has outgrown every pipeline: it ends here.
         """
         self.admission.leave_path(request)
-        request.begin_anew(now=self.clock())
+        request.restart(now=self.clock())
         self.admission.waiting.add_front(request)
         self._end_if_too_large(request)
 

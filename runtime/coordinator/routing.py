@@ -1,4 +1,4 @@
-"""How this coordinator routes, whatever plan it serves: chosen once, when the process starts."""
+"""How this coordinator routes every plan that it serves: chosen once, when the process starts."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a client asks of sampling, checked against the model that shall answer."""
+"""What a client asks of sampling, checked against the model that is to answer."""
 
 from typing import TypeVar
 

@@ -59,7 +59,7 @@ class Serving:
         self._states: dict[str, StageStatus] = {}
         self._alive: set[str] = set()  # nodes that answer heartbeats
         self._lost: dict[str, Loss] = {}  # those that did, and do not now
-        self._begun_anew: set[str] = set()  # whose process ended; another has not reported yet
+        self._ended: set[str] = set()  # whose process ended; another has not reported yet
         self._crowded: set[str] = set()  # full of others' requests, when last heard of
         self.cut: frozenset[Hop] = frozenset()  # links that stages say they cannot send on
         self.draining: frozenset[str] = frozenset()  # nodes to do without, where it can
@@ -121,7 +121,7 @@ class Serving:
                 f"the plan says {self.plan.page_tokens}"
             )
         self._states[node] = status
-        self._begun_anew.discard(node)
+        self._ended.discard(node)
         self._crowded.discard(node)
         self.kv.set_capacity(node, token_layers=status.pages_total * status.page_tokens)
         self.kv.set_elsewhere(node, token_layers=status.pages_elsewhere * status.page_tokens)
@@ -147,7 +147,7 @@ class Serving:
         self._alive.discard(node)
         self._lost[node] = peer_event.loss
         if peer_event.loss is Loss.ENDED:
-            self._begun_anew.add(node)
+            self._ended.add(node)
 
     def hear_lost_links(self, node: str, peers: Collection[str]) -> frozenset[Hop]:
         """`node` cannot reach these, and can reach all others. Returns the links that are new."""
@@ -180,9 +180,9 @@ class Serving:
     def notice_restart(self, node: str, status: StageStatus) -> bool:
         """`status` is of another generation. Whether it shows, and this plan did not know, that the
         process which served this one is gone."""
-        if node in self._begun_anew or not self.is_restarted(node, status):
+        if node in self._ended or not self.is_restarted(node, status):
             return False
-        self._begun_anew.add(node)
+        self._ended.add(node)
         return True
 
     def missing_nodes(self) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class Serving:
 
     def silent_nodes(self) -> frozenset[str]:
         """Nodes that requests avoid: their process answers no heartbeats, or has not reported."""
-        up = self._alive.intersection(self._states) - self._begun_anew
+        up = self._alive.intersection(self._states) - self._ended
         return frozenset(self.nodes) - up
 
     def spared_nodes(self) -> frozenset[str]:
@@ -213,7 +213,7 @@ class Serving:
 
     def lost_nodes(self) -> dict[str, str]:
         """Nodes that have served this plan and do not now, and how that was noticed."""
-        restarted = dict.fromkeys(self._begun_anew, "its process was restarted")
+        restarted = dict.fromkeys(self._ended, "its process was restarted")
         how = restarted | {node: str(loss) for node, loss in self._lost.items()}
         return {node: words for node, words in how.items() if node in self._states}
 

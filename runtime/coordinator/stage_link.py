@@ -75,7 +75,7 @@ class StageLink:
         """A token came of a request that is not running.
 
         It ended a moment ago and this is a late token; or its release was lost; or it is of an
-        earlier life of this process. In the last two cases stages work for nobody: stop them.
+        earlier life of this process. In the last two cases stages work in vain: stop them.
         """
         released = self._released.get((entry.request, entry.epoch))
         if released is not None and self._clock() - released.at < RELEASE_AGAIN_S:

@@ -1,4 +1,4 @@
-"""What is heard of stages, by themselves or by whoever watches their processes, and its effect.
+"""Acts on what stages report, and on what the heartbeats of their processes show.
 
 A process may serve several generations: what happens to it concerns every plan it is in.
 """
@@ -81,7 +81,7 @@ class StageNews:
         self.plans.look()
 
     def hear_lost_links(self, sender: str, message: Message) -> None:
-        """Requests that need a link that is cut begin anew around it, or wait for it."""
+        """Requests that need a link that is cut restart around it, or wait for it."""
         try:
             peers = unpack_lost_links(message)
         except FrameError as error:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 _INCOMPLETE = "\ufffd"
 _MAX_HELD_TOKENS = 8  # a character has at most 4 bytes; more held tokens are truly malformed
-_MAX_GROUP_TOKENS = 64  # malformed output may go on; what is decoded anew each time may not
+_MAX_GROUP_TOKENS = 64  # malformed output may go on; what is decoded each time may not
 
 
 class Detokenizer:

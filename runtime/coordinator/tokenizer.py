@@ -133,10 +133,10 @@ class CheckpointTokenizer:
         forced: bool = False,
         variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[int]:
-        """Token ids of the rendered conversation, ending where the assistant shall speak.
+        """Token ids of the rendered conversation, ending where the assistant is to speak.
 
-        With `forced` it shall go on with a call of one of `tools`, so whatever its dialect writes
-        before a call is there already. The chat template gets `variables`, too. Control tokens in
+        With `forced` it must go on with a call of one of `tools`, so what its dialect writes before
+        a call is there already. The chat template gets `variables`, too. Control tokens in
         the clients' texts are ordinary text. Raises TokenizerError when there is no template, when
         it has no tools, or when it refuses the messages.
         """

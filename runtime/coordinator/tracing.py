@@ -78,7 +78,7 @@ class Tracer:
         self._waiting: deque[_Packed] = deque(maxlen=MOST_KEPT)
 
     def ended(self, request: LiveRequest) -> bool:
-        """Whether the stages of its pipeline shall be asked in their RELEASE."""
+        """True if the stages of its pipeline must be asked in their RELEASE."""
         if not self.allows():
             return False
         now = self._clock()
@@ -145,7 +145,7 @@ class Tracer:
                 self._finish(number)
 
     def forget_clock(self, node: str) -> None:
-        """The stage of `node` was started anew, perhaps with its machine."""
+        """The stage of `node` was restarted, perhaps with its machine."""
         self._offsets.forget(node)
 
     def waiting(self) -> tuple[RequestTrace, ...]:

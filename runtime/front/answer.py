@@ -53,7 +53,7 @@ from runtime.front.turns import Waiter
 from runtime.protocol.openai import ApiError
 
 MOST_OPENING_EVENTS = 1000  # kept until the first token
-MOST_FAILURES = 2  # of one request; what ends engines shall not go round all of them
+MOST_FAILURES = 2  # of one request; what ends engines must not go round all of them
 
 logger = logging.getLogger(__name__)
 

@@ -65,8 +65,8 @@ class Balance:
         self._produced_s: dict[str, float] = {}
         self.turns = Turns()
         self._here: Counter[str] = Counter()
-        self.is_closed = False  # nobody new comes in, and who waits for an instance goes
-        self.cut = asyncio.Event()  # who is still here goes
+        self.is_closed = False  # no new requests; those that wait for an instance end
+        self.cut = asyncio.Event()  # requests that are still here end
 
     @property
     def here(self) -> int:

@@ -1,7 +1,7 @@
 """`python -m runtime measure-instance`: what an instance does, for the file of a front.
 
 Prints JSON: `times` (p1..p8) and `kv_room_tokens` as they stand in that file, and how sure they
-are. Measure it while nobody else asks it. Exit status 2: it could not be measured.
+are. Measure it while it has no other requests. Exit status 2: it could not be measured.
 """
 
 import argparse

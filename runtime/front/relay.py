@@ -199,7 +199,7 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 def _seconds(text: str | None) -> float | None:
-    """At most an hour, whatever it says."""
+    """At most an hour."""
     return min(float(text), _LONGEST_RETRY_S) if text is not None and text.isdecimal() else None
 
 

@@ -117,7 +117,7 @@ async def _counted(instance: Target, prompt: str) -> int:
     except TooSlow as error:
         raise InstanceFailed(str(error)) from error
     if usage is None:
-        raise InstanceFailed("it tells no usage, so that nobody knows how long its prompts are")
+        raise InstanceFailed("it reports no usage, so that the length of its prompts is not known")
     return usage[0]
 
 
@@ -127,7 +127,7 @@ async def _chars_per_token(instance: Target, rng: random.Random) -> float:
 
 
 def _text(rng: random.Random, chars: int) -> str:
-    """Words that nobody sent before, so that no prefix of them is known."""
+    """Words that were never sent before, so that no prefix of them is cached."""
     words = max(1, round(chars / (_WORD_CHARS + 1)))
     letters = rng.choices(string.ascii_lowercase, k=words * _WORD_CHARS)
     return " ".join(

@@ -1,6 +1,6 @@
-"""How full an engine says it is, whatever its version calls it; pure.
+"""How full an engine says it is, by the names of all its versions; pure.
 
-vLLM renamed its gauges over time; what is known here, of whatever version, is read, the rest is not
+vLLM renamed its gauges over time; the names known here are read, others are not
 guessed. A page that cannot be read costs nothing but this: routing goes on by its own count.
 """
 

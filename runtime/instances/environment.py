@@ -2,7 +2,7 @@
 
 Not all of it: there may be the keys of other servers, a database's password, a join token. What
 programs need to find themselves, their devices and their caches goes by name; what looks like a
-secret does not, whatever its name begins with. A file may name more (`pass_environment`).
+secret is not passed on under any prefix. A file may name more (`pass_environment`).
 """
 
 import re
@@ -38,7 +38,7 @@ _SECRET = re.compile(r"(?:^|_)(?:API_?KEYS?|KEY|TOKENS?|SECRETS?|PASS(?:WORD|WD)
 
 
 def passed_on(environment: Mapping[str, str], *, also: Collection[str] = ()) -> dict[str, str]:
-    """The part of `environment` that a server gets; `also` are names somebody asked for."""
+    """The part of `environment` that a server gets; `also` are names that a file asks for."""
     return {
         name: value
         for name, value in environment.items()

@@ -21,7 +21,7 @@ class Condition(StrEnum):
 
 
 class Step(StrEnum):
-    """What shall be done to its process."""
+    """What is to be done to its process."""
 
     NOTHING = "nothing"
     START = "start"
@@ -152,7 +152,7 @@ def _unwanted(state: State, seen: Seen, *, patience: Patience, now_s: float) -> 
 def _unless_late(
     state: State, seen: Seen, *, patience: Patience, now_s: float
 ) -> tuple[State, Step]:
-    """One that hangs is killed: what it holds is lost, and it begins anew once it has ended.
+    """One that hangs is killed: what it holds is lost, and it is started again once it has ended.
 
     One that gives tokens does not hang, though it be too busy to say how it is.
     """

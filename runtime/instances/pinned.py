@@ -1,5 +1,5 @@
-"""HTTP to instances, of which some are known by one certificate: that one is taken, whatever its
-name, and no other, by any authority."""
+"""HTTP to instances, of which some are known by one certificate: that one is taken under
+any name, and no other, by any authority."""
 
 import ssl
 from collections import OrderedDict

@@ -136,7 +136,7 @@ class ServerProcess:
         try:
             code = await _exit_code(process)
             kill_session(process.pid)  # children that outlive it would keep the GPUs
-            # One in a session of its own may hold the output still; nobody waits for that.
+            # One in a session of its own may hold the output still; that is not awaited.
             await asyncio.wait({keeping}, timeout=_LAST_WORDS_S)
         finally:
             keeping.cancel()
@@ -147,7 +147,7 @@ class ServerProcess:
         logger.info("instance %s: process %d %s", self._name, process.pid, self._ended)
 
     async def _keep(self, output: asyncio.StreamReader) -> None:
-        """Its lines, until nobody can write more of them."""
+        """Its lines, until the last writer has closed the output."""
         rest = b""
         while chunk := await output.read(_CHUNK_BYTES):
             *lines, rest = _LINE_END.split(rest + chunk)

@@ -11,7 +11,7 @@ from planner.domain.cluster import RESERVED_NAMES
 from runtime.protocol.control import Gpu, Hardware
 from runtime.protocol.emulation import Emulation
 
-# What a stage may use of memory when nobody says: the rest is for everything else there.
+# What a stage may use of memory by default: the rest is for everything else there.
 _GPU_SHARE = 0.9
 _CPU_SHARE = 0.5
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
@@ -44,7 +44,7 @@ def detect_hardware(
 
 
 def gpu_budgets_bytes(gpus: Sequence[Gpu]) -> tuple[int, ...]:
-    """What a rank may use of each GPU when nobody says."""
+    """What a rank may use of each GPU by default."""
     return tuple(int(gpu.memory_bytes * _GPU_SHARE) for gpu in gpus)
 
 

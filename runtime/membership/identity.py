@@ -21,7 +21,7 @@ LOCK_FILE = "lock"
 
 _REMEDIES = {
     IDENTITY_FILE: "delete it and join again with a fresh token",
-    DESIRED_FILE: "going on without it, helixweb will say anew what is wanted",
+    DESIRED_FILE: "going on without it, helixweb will say again what is wanted",
 }
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ STAGE = "whole"
 GENERATION = 1
 DEPLOYMENT_ID = 0
 _MEAN_PROMPT_TOKENS, _MEAN_OUTPUT_TOKENS = 256, 256  # until answers say better
-_MOST_QUEUED = 4096  # whoever routes to us knows what waits here
+_MOST_QUEUED = 4096  # the front that routes to us knows what waits here
 
 
 class CannotServe(Exception):

@@ -129,7 +129,7 @@ def main(argv: list[str]) -> int:
         if (options.ssl_keyfile is None) != (options.ssl_certfile is None):
             raise CannotServe("HTTPS takes both --ssl-certfile and --ssl-keyfile; give the other")
         if not key:
-            raise CannotServe(f"no API key; set {API_KEY_VARIABLE} to what clients shall send")
+            raise CannotServe(f"no API key; set {API_KEY_VARIABLE} to what clients must send")
         with tempfile.TemporaryDirectory(prefix="helix-serve-") as directory:
             asyncio.run(serve(options, api_key=key, directory=Path(directory)))
     except StageEnded as error:
