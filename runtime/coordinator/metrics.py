@@ -21,28 +21,35 @@ _REASONS = {"stop": "stop", "length": "length", "cancelled": "abort"}
 
 def metrics_page(report: CoordinatorReport, stats: RequestStats, *, model_name: str) -> bytes:
     """`model_name` is what is served now; NO_MODEL: nothing."""
-    return page([*_of_requests(report, stats, model_name), *_of_plan(report, stats)])
+    usage = max(_kv_usage(report).values(), default=0.0)
+    running, waiting = report.requests_running, report.requests_waiting
+    of_requests = metrics_of_requests(
+        stats, model_name=model_name, running=running, waiting=waiting, kv_usage=usage
+    )
+    return page([*of_requests, *_of_plan(report, stats)])
 
 
-def _of_requests(
-    report: CoordinatorReport, stats: RequestStats, model_name: str
+def metrics_of_requests(
+    stats: RequestStats, *, model_name: str, running: int, waiting: int, kv_usage: float | None
 ) -> Iterator[Metric]:
+    """Under vLLM's names; `kv_usage` None: it is not known."""
     model = {"model_name": model_name}
     yield gauge(
         "vllm:num_requests_running",
         "Requests that run on a pipeline or an instance",
-        [(model, report.requests_running)],
+        [(model, running)],
     )
     yield gauge(
         "vllm:num_requests_waiting",
         "Requests that wait for a pipeline or an instance",
-        [(model, report.requests_waiting)],
+        [(model, waiting)],
     )
-    yield gauge(
-        "vllm:kv_cache_usage_perc",
-        "Share of the KV cache that requests may need, 0 to 1, at the fullest node",
-        [(model, max(_kv_usage(report).values(), default=0.0))],
-    )
+    if kv_usage is not None:
+        yield gauge(
+            "vllm:kv_cache_usage_perc",
+            "Share of the KV cache that requests may need, 0 to 1, at the fullest node",
+            [(model, kv_usage)],
+        )
     yield counter(
         "vllm:prompt_tokens_total", "Prompt tokens read", [(model, stats.prompt_tokens_total)]
     )

@@ -9,6 +9,7 @@ as `helix.…`.
 import logging
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.protocol.request_trace import PartKind, PartPhase, RequestTrace, TraceRow
@@ -85,14 +86,17 @@ class Telemetry:
         )
         self._ids.choose(None)
         _judge(root, trace)
-        phases = self._phases(trace, root)
+        queue_s = min(trace.queue_s, trace.e2e_s)
+        first_s = trace.e2e_s if trace.ttft_s is None else trace.ttft_s
+        self._child(trace, root, "queue", 0.0, queue_s)
+        phases = {}
+        if trace.pipeline:
+            phases[PartPhase.PROMPT] = self._child(trace, root, "prefill", queue_s, first_s)
+            if trace.ttft_s is not None:
+                phases[PartPhase.DECODE] = self._child(trace, root, "decode", first_s, trace.e2e_s)
         for row in trace.rows:
-            if row.kind is not PartKind.QUEUE:
+            if row.kind is not PartKind.QUEUE and row.spans:
                 self._hop(trace, row, phases.get(row.phase, root))
-        for span, end_s in ((phases.get(PartPhase.PROMPT), _first_s(trace)),
-                            (phases.get(PartPhase.DECODE), trace.e2e_s)):  # fmt: skip
-            if span is not None:
-                span.end(end_time=_at(trace, end_s))
         root.end(end_time=_at(trace, trace.e2e_s))
 
     def close(self) -> None:
@@ -103,36 +107,38 @@ class Telemetry:
         """Whether all was sent."""
         return self._provider.force_flush()
 
-    def _phases(self, trace: RequestTrace, root: "Span") -> "dict[PartPhase, Span]":
-        queue_s = min(trace.queue_s, trace.e2e_s)
-        self._child(trace, root, "queue", 0.0).end(end_time=_at(trace, queue_s))
-        if not trace.pipeline:
-            return {}
-        phases = {PartPhase.PROMPT: self._child(trace, root, "prefill", queue_s)}
-        if trace.ttft_s is not None:
-            phases[PartPhase.DECODE] = self._child(trace, root, "decode", trace.ttft_s)
-        return phases
-
     def _hop(self, trace: RequestTrace, row: TraceRow, parent: "Span") -> None:
         """A node or a link, from when it first had to do with the phase to when it last had."""
-        if not row.spans:
-            return
         name = f"{row.kind.value} {row.node}" + (f" → {row.to}" if row.to else "")
-        span = self._child(trace, parent, name, row.spans[0][0])
-        span.set_attribute("helix.node", row.node)
-        if row.to:
-            span.set_attribute("helix.to", row.to)
-        span.set_attribute("helix.kind", row.kind.value)
-        span.set_attribute("helix.busy_seconds", sum(busy for _, _, busy, _ in row.spans))
-        span.set_attribute("helix.count", sum(count for _, _, _, count in row.spans))
-        span.end(end_time=_at(trace, row.spans[-1][1]))
+        attributes = {
+            "helix.node": row.node,
+            "helix.kind": row.kind.value,
+            "helix.busy_seconds": sum(busy for _, _, busy, _ in row.spans),
+            "helix.count": sum(count for _, _, _, count in row.spans),
+            **({"helix.to": row.to} if row.to else {}),
+        }
+        self._child(trace, parent, name, row.spans[0][0], row.spans[-1][1], attributes)
 
-    def _child(self, trace: RequestTrace, parent: "Span", name: str, begins_s: float) -> "Span":
+    def _child(
+        self,
+        trace: RequestTrace,
+        parent: "Span",
+        name: str,
+        begins_s: float,
+        ends_s: float,
+        attributes: Mapping[str, Any] = MappingProxyType({}),
+    ) -> "Span":
+        """A span within `parent`, which may have ended."""
         from opentelemetry.trace import set_span_in_context
 
-        return self._tracer.start_span(
-            name, context=set_span_in_context(parent), start_time=_at(trace, begins_s)
+        span = self._tracer.start_span(
+            name,
+            context=set_span_in_context(parent),
+            start_time=_at(trace, begins_s),
+            attributes=attributes,
         )
+        span.end(end_time=_at(trace, ends_s))
+        return span
 
 
 def _of_request(trace: RequestTrace) -> dict[str, Any]:
@@ -206,10 +212,6 @@ def _chosen_ids() -> Any:
             return super().generate_trace_id() if chosen is None else int(chosen.trace_id, 16)
 
     return ChosenIds()
-
-
-def _first_s(trace: RequestTrace) -> float:
-    return trace.e2e_s if trace.ttft_s is None else trace.ttft_s
 
 
 def _at(trace: RequestTrace, seconds: float) -> int:

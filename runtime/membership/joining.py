@@ -125,12 +125,7 @@ async def _register(
             wait_s = backoff.next_s()
             logger.warning("cannot join yet: %s; again in %.1f s", error, wait_s)
             await asyncio.sleep(wait_s)
-    member = Membership(
-        name=reply.name,
-        cluster=reply.cluster,
-        credential=reply.credential,
-        heartbeat_interval_s=reply.heartbeat_interval_s,
-    )
+    member = Membership(**dict(reply))
     data_dir.save_identity(identity.model_copy(update={"membership": member}))
     logger.info("joined cluster %s as %s", member.cluster, member.name)
     return Joined(member=member, is_announced=True)

@@ -170,16 +170,13 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
     supervisor = _supervisor(options, stage, directory, ended)
 
     def metrics() -> bytes:
-        running, dispatcher = supervisor.local.running, pipelines.dispatcher
+        stage = supervisor.local.running
         return metrics_page(
-            model_name=options.model_name,
-            requests_running=dispatcher.requests_running,
-            requests_waiting=dispatcher.requests_waiting,
-            prompt_tokens_total=stats.prompt_tokens_total,
-            output_tokens_total=stats.output_tokens_total,
-            stage=None if running is None else running.stats,
-            num_layers=plan.num_layers,
-            page_tokens=plan.page_tokens,
+            stats,
+            plan=plan,
+            running=pipelines.dispatcher.requests_running,
+            waiting=pipelines.dispatcher.requests_waiting,
+            stage=None if stage is None else stage.stats,
         )
 
     app = assemble(

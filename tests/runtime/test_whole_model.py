@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 import pytest
+from coordinator_doubles import Clock, serving_plan
 from ended import has_ended
 from free_port import free_port
 
+from runtime.coordinator.request_stats import RequestStats
 from runtime.instances.engine_load import read_load
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import StageStats
@@ -198,9 +200,9 @@ def test_what_cannot_be_served_is_said_in_one_line(
 
 
 def test_the_metrics_page_is_one_that_we_read_ourselves() -> None:
-    stats = StageStats(
-        kv_pages_total=400,
-        kv_pages_used=100,
+    stage = StageStats(
+        kv_pages_total=600,
+        kv_pages_used=150,
         sequences=3,
         steps_total=1,
         prompt_tokens_total=1,
@@ -210,18 +212,15 @@ def test_the_metrics_page_is_one_that_we_read_ourselves() -> None:
         weights_bytes=1,
         kv_bytes=1,
     )
-    told = {
-        "model_name": 'a "b"\\\n',
-        "requests_running": 3,
-        "requests_waiting": 2,
-        "prompt_tokens_total": 10,
-        "output_tokens_total": 20,
-        "num_layers": 4,
-        "page_tokens": 16,
-    }
-    load = read_load(metrics_page(**told, stage=stats).decode())  # type: ignore[arg-type]
+    stats = RequestStats(window_s=10.0, clock=Clock())
+    plan = serving_plan(Path("model"), model_name='a "b"\\\n', page_tokens=16)
+    told = {"plan": plan, "running": 3, "waiting": 2}
+    page = metrics_page(stats, **told, stage=stage).decode()  # type: ignore[arg-type]
+    load = read_load(page)
     assert (load.running, load.waiting, load.kv_usage) == (3, 2, 0.25)
     assert load.kv_room_tokens == 1600
-    load = read_load(metrics_page(**told, stage=None).decode())  # type: ignore[arg-type]
+    assert "vllm:time_to_first_token_seconds_bucket" in page
+    page = metrics_page(stats, **told, stage=None).decode()  # type: ignore[arg-type]
+    load = read_load(page)
     assert load.running == 3
     assert load.kv_usage is None
