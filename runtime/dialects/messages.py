@@ -14,12 +14,13 @@ from runtime.dialects.anthropic_parameters import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from runtime.dialects.chat_answer import Block, Change, ChatAnswer, Closed, Opened
+from runtime.dialects.chat_answer import Block, BlockKind, Change, ChatAnswer, Closed, Opened
 from runtime.protocol.openai import ApiError, parse_body
 from runtime.protocol.openai_tools import ignored_in
 
 Json = dict[str, Any]
 
+_SAME = {"max_tokens", "temperature", "top_k", "top_p", "stream"}  # mean and are called the same
 _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -29,6 +30,16 @@ _ERROR_TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
+}
+# A block as it opens, the type of its deltas, and the field in which its text stands.
+_BLOCKS: dict[BlockKind, tuple[Json, str, str]] = {
+    "reasoning": (
+        {"type": "thinking", "thinking": "", "signature": ""},
+        "thinking_delta",
+        "thinking",
+    ),
+    "text": ({"type": "text", "text": ""}, "text_delta", "text"),
+    "call": ({"type": "tool_use", "input": {}}, "input_json_delta", "partial_json"),
 }
 _EFFORTS = {"xhigh": "high", "max": "high"}  # the rest is named as chat templates name it
 
@@ -98,12 +109,8 @@ class Messages(_Anthropic):
         choice, config = request.tool_choice, request.output_config
         chat = {
             **_prompt_of(request),
-            "max_tokens": request.max_tokens,
+            **request.model_dump(include=_SAME),
             "stop": request.stop_sequences,
-            "temperature": request.temperature,
-            "top_k": request.top_k,
-            "top_p": request.top_p,
-            "stream": request.stream,
             "stream_options": {"include_usage": True} if request.stream else None,
             "tool_choice": _tool_choice(request),
         }
@@ -247,32 +254,23 @@ def _tool_choice(request: MessagesRequest) -> object:
 
 
 def _opened(block: Block) -> Json:
-    if block.kind == "reasoning":
-        return {"type": "thinking", "thinking": "", "signature": ""}
-    if block.kind == "text":
-        return {"type": "text", "text": ""}
-    return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": {}}
+    call = {"id": block.call_id, "name": block.name} if block.kind == "call" else {}
+    return {**_BLOCKS[block.kind][0], **call}
 
 
 def _delta(block: Block, text: str) -> Json:
-    if block.kind == "reasoning":
-        return {"type": "thinking_delta", "thinking": text}
-    if block.kind == "text":
-        return {"type": "text_delta", "text": text}
-    return {"type": "input_json_delta", "partial_json": text}
+    _, kind, field = _BLOCKS[block.kind]
+    return {"type": kind, field: text}
 
 
 def _whole_block(block: Block) -> Json:
     """A call whose arguments are no JSON object, as where the answer was cut, is given as text."""
-    opened = _opened(block)
-    if block.kind == "reasoning":
-        return {**opened, "thinking": block.text}
-    if block.kind == "text":
-        return {**opened, "text": block.text}
+    if block.kind != "call":
+        return {**_opened(block), _BLOCKS[block.kind][2]: block.text}
     try:
         arguments = json.loads(block.text or "{}")
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         return {"type": "text", "text": f"{block.name}: {block.text}"}
-    return {**opened, "input": arguments}
+    return {**_opened(block), "input": arguments}

@@ -17,6 +17,8 @@ from runtime.protocol.openai_tools import Strict, ignored_in
 
 Json = dict[str, Any]
 
+_SAME = {"model", "stream", "temperature", "top_p", "parallel_tool_calls"}  # as in chats
+_REPEATED = {"instructions", "max_output_tokens", "model", "temperature", "top_p"}
 _OURS = {"max_tokens": "max_output_tokens", "messages": "input", "response_format": "text.format"}
 _UNUSED = {"reasoning_effort": "reasoning.effort"}
 _STORED = ("previous_response_id", "conversation", "prompt")
@@ -62,16 +64,12 @@ class Responses:
             raise
         self._ignored, self._repeated = ignored_in(request), _repeated(request)
         chat = {
-            "model": request.model,
+            **request.model_dump(include=_SAME),
             "messages": _messages_of(request),
             "max_tokens": request.max_output_tokens,
-            "stream": request.stream,
             "stream_options": {"include_usage": True} if request.stream else None,
-            "temperature": request.temperature,
-            "top_p": request.top_p,
             "tools": [tool.as_function for tool in request.tools or ()] or None,
             "tool_choice": _tool_choice(request),
-            "parallel_tool_calls": request.parallel_tool_calls,
             "response_format": _response_format(request),
             "reasoning_effort": request.reasoning.effort if request.reasoning else None,
         }
@@ -255,19 +253,15 @@ def _repeated(request: ResponsesRequest) -> Json:
     reasoning, text = request.reasoning, request.text
     choice = request.tool_choice or "auto"
     return {
-        "instructions": request.instructions,
-        "max_output_tokens": request.max_output_tokens,
+        **request.model_dump(include=_REPEATED),
         "metadata": request.metadata or {},
-        "model": request.model,
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "previous_response_id": None,
         "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
         "store": False,
-        "temperature": request.temperature,
         "text": {"format": _dumped(text.format) if text and text.format else {"type": "text"}},
         "tool_choice": _dumped(choice) if isinstance(choice, ChosenFunction) else choice,
         "tools": [_dumped(tool) for tool in request.tools or ()],
-        "top_p": request.top_p,
         "truncation": "disabled",
     }
 
