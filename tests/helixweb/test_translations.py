@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,11 @@ def texts_of_options() -> Iterator[str]:
             if named(call) == "Option":
                 told = {word.arg: word.value for word in call.keywords}
                 choices = told.get("choices", ast.Dict([], []))
-                assert isinstance(choices, ast.Dict), "written out, to be found here"
+                if isinstance(choices, ast.Name):
+                    module = import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+                    yield from getattr(module, choices.id).values()
+                    choices = ast.Dict([], [])
+                assert isinstance(choices, ast.Dict), "written out or named, to be found here"
                 shown = [*call.args, told.get("unit"), *choices.values]
                 yield from (str(text.value) for text in shown if isinstance(text, ast.Constant))
 
