@@ -81,5 +81,7 @@ WORDS_OF_ROWS = (
     _("Mean output tokens"), _("Region"), _("Price per hour"), _("Role"), _("Members"),
     _("Direction"), _("Bytes per layer"), _("Activation bytes per token"), _("Checkpoint"),
     _("Model"), _("Placer"), _("Solver"), _("Seed"), _("Cluster"), _("Workload"), _("Seconds"),
-    _("Replanning"),
+    _("Replanning"), _("Threshold"), _("Severity"), _("Enabled"), _("Channels"), _("Channel"),
+    _("State"), _("Way"), _("Rule"), _("Subject"), _("Comment"), _("Architecture"), _("Engine"),
+    _("Node"), _("Becomes"), _("Scopes"), _("Theme"), _("Language"),
 )  # fmt: skip

@@ -45,7 +45,7 @@ class InviteForm(forms.Form):
 class GrantForm(ScopedForm):
     """A role for the user or group of the page."""
 
-    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
+    role = forms.ChoiceField(choices=Role.choices)
     cluster = _cluster(label=gettext_lazy("On"), empty_label=gettext_lazy("the whole site"))
 
 
@@ -53,7 +53,7 @@ class ClusterGrantForm(forms.Form):
     """A role on the cluster that the page is about, for a user or a group by name."""
 
     name = forms.CharField(max_length=150, label=gettext_lazy("User or group"))
-    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
+    role = forms.ChoiceField(choices=Role.choices)
 
     def clean_name(self) -> Any:
         try:
@@ -65,10 +65,9 @@ class ClusterGrantForm(forms.Form):
 class GroupForm(forms.Form):
     """Its name, and who is in it: one user name a line."""
 
-    name = forms.CharField(max_length=150, label=gettext_lazy("Name"))
+    name = forms.CharField(max_length=150)
     members = forms.CharField(
         required=False,
-        label=gettext_lazy("Members"),
         widget=forms.Textarea(attrs={"rows": 6}),
         help_text=gettext_lazy("One user name a line."),
     )
@@ -111,11 +110,9 @@ class ApiKeyForm(ScopedForm):
 
     name = forms.CharField(
         max_length=80,
-        label=gettext_lazy("Name"),
         widget=forms.TextInput(attrs={"placeholder": "laptop"}),
     )
     scopes = forms.MultipleChoiceField(
-        label=gettext_lazy("Scopes"),
         choices=[
             (auth.READ, gettext_lazy("read: look at everything over the REST API")),
             (auth.WRITE, gettext_lazy("write: change it")),

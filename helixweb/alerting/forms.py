@@ -33,13 +33,9 @@ class RuleForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
         field_classes = numbers_of(AlertRule)
         labels = {
             "kind": gettext_lazy("Watches"),
-            "threshold": gettext_lazy("Threshold"),
             "clears_at": gettext_lazy("Is good again at"),
             "for_s": gettext_lazy("Fires after, s"),
             "resolve_s": gettext_lazy("Is over after, s"),
-            "severity": gettext_lazy("Severity"),
-            "enabled": gettext_lazy("Enabled"),
-            "channels": gettext_lazy("Channels"),
         }
         help_texts = {
             "threshold": gettext_lazy("Seconds, a share from 0 to 1, or requests."),
@@ -68,7 +64,6 @@ class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
             ("webhook", gettext_lazy("webhook: POST to a URL, signed")),
             ("email", gettext_lazy("e-mail")),
         ],
-        label=gettext_lazy("Way"),
         widget=forms.RadioSelect,
         initial="webhook",
     )
@@ -93,11 +88,9 @@ class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
             "enabled",
         ]  # fmt: skip
         labels = {
-            "name": gettext_lazy("Name"),
             "url": gettext_lazy("URL"),
             "least_severity": gettext_lazy("Is told of"),
             "send_resolved": gettext_lazy("Also when an alert is over"),
-            "enabled": gettext_lazy("Enabled"),
         }
         help_texts = {
             "url": gettext_lazy("A public address; others must be allowed by an administrator."),
@@ -117,17 +110,15 @@ class SilenceForm(OfCluster, forms.Form):
     rule = forms.ModelChoiceField(
         queryset=AlertRule.objects.none(),
         required=False,
-        label=gettext_lazy("Rule"),
         empty_label=gettext_lazy("all rules"),
     )
     subject = forms.CharField(
         required=False,
         max_length=SUBJECT_LENGTH,
-        label=gettext_lazy("Subject"),
         help_text=gettext_lazy("A node, a link, … as the alert names it; blank: all."),
     )
     hours = forms.ChoiceField(choices=list(DURATIONS.items()), label=gettext_lazy("For"))
-    comment = forms.CharField(required=False, max_length=500, label=gettext_lazy("Comment"))
+    comment = forms.CharField(required=False, max_length=500)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -147,7 +138,6 @@ class AlertFilter(ListFilter):
 
     cluster = CLUSTER_FILTER()
     state = django_filters.ChoiceFilter(
-        label=gettext_lazy("State"),
         empty_label=gettext_lazy("open"),
         choices=[
             ("firing", gettext_lazy("firing")),
@@ -182,6 +172,5 @@ class DeliveryFilter(ListFilter):
 
     channel = _ChannelFilter(
         queryset=lambda request: Channel.objects.within(request).select_related("cluster"),
-        label=gettext_lazy("Channel"),
         empty_label=gettext_lazy("all"),
     )

@@ -28,10 +28,7 @@ class PreferencesForm(forms.Form):
 
     theme = forms.ChoiceField(
         required=False,
-        label=_("Theme"),
         choices=[("", _("as the system says")), ("light", _("light")), ("dark", _("dark"))],
     )
     zone = forms.ChoiceField(required=False, label=_("Time zone"), choices=_zones)
-    language = forms.ChoiceField(
-        required=False, label=_("Language"), choices=[("", "English"), ("zh-hans", "简体中文")]
-    )
+    language = forms.ChoiceField(required=False, choices=[("", "English"), ("zh-hans", "简体中文")])

@@ -7,7 +7,7 @@ from django import forms
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from helixweb.inventory.models import Cluster
+from helixweb.inventory.forms import CLUSTER_FILTER
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.traces import COMPLETE, visits
 
@@ -23,9 +23,7 @@ ORDERS = {
 class RequestFilter(django_filters.FilterSet):  # type: ignore[misc]
     """Every field may be left out."""
 
-    cluster = django_filters.ModelChoiceFilter(
-        queryset=Cluster.objects.within, label=_("Cluster"), empty_label=_("all")
-    )
+    cluster = CLUSTER_FILTER()
     node = django_filters.CharFilter(
         method="filter_node", label=_("Node"), help_text=_("whole name of a node on its path")
     )

@@ -161,7 +161,7 @@ class PinRow(Row):
 
     unique = ("node",)
     collect = dict
-    node = forms.ChoiceField(label=gettext_lazy("Node"))
+    node = forms.ChoiceField()
     first = form_field(options_of(LayerRange)["first"])
     end = form_field(options_of(LayerRange)["end"])
 
@@ -175,7 +175,7 @@ class LimitRow(Row):
 
     unique = ("node",)
     collect = dict
-    node = forms.ChoiceField(label=gettext_lazy("Node"))
+    node = forms.ChoiceField()
     layers = form_field(
         options_of(PlacementRules)["max_layers_of"],
         label=gettext_lazy("Most layers"),
@@ -199,8 +199,8 @@ class UpgradedRow(Row):
 
     unique = ("node",)
     collect = dict
-    node = forms.ChoiceField(label=gettext_lazy("Node"))
-    becomes = forms.ChoiceField(label=gettext_lazy("Becomes"))
+    node = forms.ChoiceField()
+    becomes = forms.ChoiceField()
 
 
 class LinkRow(Row):

@@ -30,7 +30,6 @@ class ProfileFilter(ListFilter):
 
     model = django_filters.ModelChoiceFilter(
         queryset=LanguageModel.objects.all(),
-        label=gettext_lazy("Model"),
         empty_label=gettext_lazy("all"),
     )
     cluster = CLUSTER_FILTER()
