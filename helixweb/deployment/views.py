@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -16,6 +15,7 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events
 from helixweb.common.options import initial_of, options_from
 from helixweb.common.page_refusals import refusals_shown
+from helixweb.common.pages import page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.coordinators import (
@@ -47,7 +47,7 @@ NODES_PER_PAGE = 100
 def deployments(request: HttpRequest) -> HttpResponse:
     """All deployments, newest first."""
     rows = Deployment.light(request).select_related("created_by")
-    page = Paginator(rows, DEPLOYMENTS_PER_PAGE).get_page(request.GET.get("page"))
+    page = page_of(request, rows, size=DEPLOYMENTS_PER_PAGE)
     return render(request, "deployment/deployments.html", {"page": page})
 
 
@@ -109,7 +109,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     repair = losses.shown_repair(row, now=now) if row.status in SERVING else None
     away = [] if repair is None else repair.lost
     drained = [name for name in away if name in {drain.node.name for drain in drains}]
-    page = Paginator(placed_names(row.plan), NODES_PER_PAGE).get_page(request.GET.get("page"))
+    page = page_of(request, placed_names(row.plan), size=NODES_PER_PAGE)
     context = {
         "deployment": row,
         "may_mix_versions": pinning.may_mix_versions(row.stage_checkpoint),

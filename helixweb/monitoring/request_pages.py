@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -12,6 +11,7 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.gantt import gantt
+from helixweb.common.pages import page_of
 from helixweb.deployment.models import LatestReport
 from helixweb.inventory.models import NodeState
 from helixweb.monitoring.models import TracedRequest
@@ -20,8 +20,6 @@ from helixweb.monitoring.traces import trace_of, traced_requests
 from planner import COORDINATOR
 from runtime.protocol.control import LiveRequestState
 from runtime.protocol.request_trace import PartPhase, RequestTrace
-
-REQUESTS_PER_PAGE = 50
 
 
 @needs(VIEWER)
@@ -35,12 +33,11 @@ def requests(request: HttpRequest) -> HttpResponse:
     if "HX-Request" in request.headers:
         return render(request, "monitoring/_live_requests.html", {"live": live})
     chosen = RequestFilter(request.GET, queryset=traced_requests(request), request=request)
-    page = Paginator(chosen.qs, REQUESTS_PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "section": "requests",
         "form": chosen.form,
         "is_filtered": any(request.GET.get(name) for name in chosen.filters if name != "order"),
-        "page": page,
+        "page": page_of(request, chosen.qs),
         "live": live,
     }
     return render(request, "monitoring/requests.html", context)

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Any
 
 from django.core.cache import cache
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -15,6 +14,7 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
 from helixweb.common.models import Event
+from helixweb.common.pages import page_of
 from helixweb.common.queries import query_id
 from helixweb.common.sentences import in_words
 from helixweb.deployment.instances import instances_view
@@ -108,7 +108,7 @@ def monitor(request: HttpRequest) -> HttpResponse:
         context |= {
             "charts": node_charts(serving),
             "flow": serving.flow_chart(moment.sample),
-            "page": Paginator(serving.nodes, NODES_PER_PAGE).get_page(request.GET.get("page")),
+            "page": page_of(request, serving.nodes, size=NODES_PER_PAGE),
         }
         if serving.deployment is not None:
             context["instances"] = instances_view(serving.deployment, now=moment.now)

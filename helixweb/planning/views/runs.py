@@ -1,11 +1,9 @@
 """Pages of plan runs and of the plans they end in."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -16,6 +14,7 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
+from helixweb.common.pages import page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import Cluster, LanguageModel, Node
@@ -26,7 +25,6 @@ from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.newer_measurements import newer_measurements
 from helixweb.planning.options import DEFAULTS, options_from_json
 from helixweb.planning.presentation import (
-    PlacedNode,
     PlanContext,
     answers_of,
     better_incumbents,
@@ -53,7 +51,7 @@ def plan_runs(request: HttpRequest) -> HttpResponse:
     chosen["status"] = status if status in PlanRun.Status.values else ""
     runs = runs.filter(**{name: value for name, value in chosen.items() if value})
     context = {
-        "page": Paginator(runs, RUNS_PER_PAGE).get_page(request.GET.get("page")),
+        "page": page_of(request, runs, size=RUNS_PER_PAGE),
         "clusters": Cluster.objects.within(request).only("name"),
         "models": LanguageModel.objects.only("name"),
         "statuses": PlanRun.Status.values,
@@ -172,7 +170,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "stale_profiles": _stale_profiles(run, view),
         "newer": newer_measurements(plan) if plan else None,
         "left_out": {} if view is None else _left_out(run, view),
-        "page": _page(request, view.nodes) if view else None,
+        "page": page_of(request, view.nodes, size=NODES_PER_PAGE) if view else None,
         "extension": ExtensionForm(),
         "answers": answers_of(run, plan) if hasattr(run, "replan") else None,
         "points": points_of(run) if hasattr(run, "replan") else (),
@@ -239,9 +237,5 @@ def incumbent(request: HttpRequest, pk: int, incumbent_pk: int) -> HttpResponse:
     rows = Incumbent.objects.within(request).select_related("run__cluster", "run__model")
     row = get_object_or_404(rows, pk=incumbent_pk, run=pk)
     context = incumbent_context(row)
-    context["page"] = _page(request, context["nodes"])
+    context["page"] = page_of(request, context["nodes"], size=NODES_PER_PAGE)
     return render(request, "planning/incumbent.html", context)
-
-
-def _page(request: HttpRequest, nodes: Sequence[PlacedNode]) -> Page[PlacedNode]:
-    return Paginator(nodes, NODES_PER_PAGE).get_page(request.GET.get("page"))

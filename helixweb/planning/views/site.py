@@ -11,7 +11,6 @@ from typing import Any
 
 import django
 from django.core.cache import cache
-from django.core.paginator import Paginator
 from django.db import connection
 from django.db.models import CharField, Count, F, IntegerField, Min, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
@@ -24,10 +23,10 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common.jobs import KINDS
 from helixweb.common.models import Job
+from helixweb.common.pages import page_of
 from helixweb.inventory.models import Cluster, Node
 from helixweb.planning.models import Plan, PlanRun
 
-JOBS_PER_PAGE = 50
 COLUMNS = (
     "kind", "id", "shown_by", "status", "attempt", "error", "created_at", "started_at",
     "finished_at", "lease_expires_at",
@@ -44,11 +43,8 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
     """`?kind=`, `?status=`: what waits, runs, failed."""
     kind, status = request.GET.get("kind", ""), request.GET.get("status", "")
     now = timezone.now()
-    page = Paginator(jobs(request, kind=kind, status=status), JOBS_PER_PAGE).get_page(
-        request.GET.get("page")
-    )
     context = {
-        "page": page,
+        "page": page_of(request, jobs(request, kind=kind, status=status)),
         "queues": [queue(request, name, now=now) for name in KINDS],
         "kinds": list(KINDS),
         "statuses": Job.Status.values,
