@@ -8,6 +8,7 @@ from rest_framework.exceptions import APIException
 
 from helixweb.access import gate
 from helixweb.access.sessions import keep_within_time
+from helixweb.common.pages import by_htmx
 from helixweb.common.problems import plain_answer
 
 
@@ -18,7 +19,7 @@ class AccessControl(LoginRequiredMiddleware):
         self, request: HttpRequest, view_func: Any
     ) -> HttpResponseBase:
         """Have htmx reload the page: it would put the log-in form into a part of it."""
-        if request.headers.get("HX-Request") == "true":
+        if by_htmx(request):
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         return super().handle_no_permission(request, view_func)
 

@@ -54,6 +54,11 @@ def list_page(
     return render(request, template, {**page, **context})
 
 
+def by_htmx(request: HttpRequest) -> bool:
+    """True if only the part of the page that changes is wanted."""
+    return request.headers.get("HX-Request") == "true"
+
+
 def form_page(request: HttpRequest, template: str, form: Any, **context: Any) -> HttpResponse:
     """The template with the `form`; 422 if it was sent, so that htmx and tests see its errors."""
     status = 422 if form.is_bound else 200

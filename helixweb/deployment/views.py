@@ -15,7 +15,7 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events
 from helixweb.common.options import initial_of, options_from
 from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import page_of
+from helixweb.common.pages import by_htmx, form_page, page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.coordinators import (
@@ -84,9 +84,8 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
             form.data = typed
         else:
             return redirect("deployment", deployment.pk)
-    context = {"plan": plan, "form": form, "refusals": refusals, "again": again, "kept": kept}
-    status = 200 if request.method == "GET" else 422
-    return render(request, "deployment/deployment_new.html", context, status=status)
+    context = {"plan": plan, "refusals": refusals, "again": again, "kept": kept}
+    return form_page(request, "deployment/deployment_new.html", form, **context)
 
 
 @needs(VIEWER, of=Deployment)
@@ -133,7 +132,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         "curl": curl_command(row, base_url),
         "last_event_id": last_event_id,
     }
-    if "HX-Request" in request.headers:
+    if by_htmx(request):
         return render(request, "deployment/_live.html", context)
     topics = [row.topic, f"cluster:{row.cluster_id}"]
     topics += [f"metrics:{row.cluster_id}"] if row.is_live else []

@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.gantt import gantt
-from helixweb.common.pages import page_of
+from helixweb.common.pages import by_htmx, page_of
 from helixweb.deployment.models import LatestReport
 from helixweb.inventory.models import NodeState
 from helixweb.monitoring.models import TracedRequest
@@ -30,7 +30,7 @@ def requests(request: HttpRequest) -> HttpResponse:
     Requests that wait or run stand above the list; htmx fetches them alone.
     """
     live = _live(request, now=timezone.now())
-    if "HX-Request" in request.headers:
+    if by_htmx(request):
         return render(request, "monitoring/_live_requests.html", {"live": live})
     chosen = RequestFilter(request.GET, queryset=traced_requests(request), request=request)
     context = {

@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common import events
 from helixweb.common.models import Event
-from helixweb.common.pages import page_of
+from helixweb.common.pages import by_htmx, page_of
 from helixweb.common.queries import query_id
 from helixweb.common.sentences import in_words
 from helixweb.deployment.instances import instances_view
@@ -45,7 +45,7 @@ OVERVIEW_RANGE = next(one for one in RANGES if one.name == "15m")
 def overview(request: HttpRequest) -> HttpResponse:
     """How far the set-up is; once something serves, how it does."""
     last_event_id = events.latest_id()
-    is_refresh = "HX-Request" in request.headers
+    is_refresh = by_htmx(request)
     cluster = _chosen(request)
     moment = Moment(cluster, timezone.now()) if cluster else None
     view = overview_of(request, moment, user=request.user, is_refresh=is_refresh)

@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common import events
-from helixweb.common.pages import list_page
+from helixweb.common.pages import by_htmx, list_page
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
@@ -22,13 +22,7 @@ from helixweb.inventory.network import cluster_network
 from helixweb.inventory.node_list import cluster_counts, node_rows
 from helixweb.inventory.services import demonstration, joining, problems, reachability
 from helixweb.inventory.services.errors import InventoryError
-from helixweb.inventory.views.editing import (
-    UNPROCESSABLE,
-    ResourcePages,
-    by_htmx,
-    import_page,
-    json_file,
-)
+from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
 from planner import InvalidProblem
 from planner.serialization import problem_from_text, problem_to_dict
 
@@ -143,7 +137,7 @@ def cluster_join(request: HttpRequest, row: Cluster) -> HttpResponse:
             context["join_if_installed"] = command(installed=True)
     if by_htmx(request):  # which swaps in successes only
         return render(request, "inventory/_join.html", context)
-    status = 200 if form.is_valid() else UNPROCESSABLE
+    status = 200 if form.is_valid() else 422
     return render(request, "inventory/cluster.html", context, status=status)
 
 

@@ -11,18 +11,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 
 from helixweb.access.needs import OPERATOR, Need, needs
+from helixweb.common.pages import form_page
 from helixweb.common.queries import within
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import records
 from helixweb.inventory.services.errors import InventoryError, NameTaken
 from planner import PlannerError
-
-UNPROCESSABLE = 422
-
-
-def by_htmx(request: HttpRequest) -> bool:
-    """Whether only the part of the page that changes is wanted."""
-    return request.headers.get("HX-Request") == "true"
 
 
 def json_file(name: str, document: Mapping[str, Any]) -> HttpResponse:
@@ -44,7 +38,7 @@ def import_page(
     """
     if request.method == "GET":
         form = form_class(initial={"cluster": request.GET.get("cluster")}, scope=request)
-        return render(request, template, {"form": form})
+        return form_page(request, template, form)
     form = form_class(request.POST, request.FILES, scope=request)
     if form.is_valid():
         try:
@@ -56,7 +50,7 @@ def import_page(
         else:
             messages.success(request, message)
             return redirect(url)
-    return render(request, template, {"form": form}, status=UNPROCESSABLE)
+    return form_page(request, template, form)
 
 
 class ResourcePages:
@@ -180,9 +174,7 @@ class ResourcePages:
                 form.add_error("name" if "name" in form.fields else None, str(error))
             except (InventoryError, PlannerError) as error:
                 form.add_error(None, str(error))
-        context = {"form": form, "page": page}
-        status = UNPROCESSABLE if form.is_bound else 200
-        return render(request, self.template, context, status=status)
+        return form_page(request, self.template, form, page=page)
 
     @property
     def _has_cluster(self) -> bool:

@@ -22,7 +22,7 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.log_readers import LogReader
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events
-from helixweb.common.pages import csv_file, page_of
+from helixweb.common.pages import by_htmx, csv_file, page_of
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node, NodeState
@@ -39,7 +39,7 @@ from helixweb.inventory.node_list import (
 from helixweb.inventory.services import bulk
 from helixweb.inventory.stale_profiles import measured_elsewhere
 from helixweb.inventory.views.changes import change_lines
-from helixweb.inventory.views.editing import UNPROCESSABLE, ResourcePages, by_htmx
+from helixweb.inventory.views.editing import ResourcePages
 from planner import InvalidProblem
 
 PEERS_PER_PAGE = 30
@@ -160,7 +160,7 @@ def _delete(
         "asked": asked,
         "back_url": _address(asked),
     }
-    return render(request, "inventory/nodes_delete.html", context, status=UNPROCESSABLE)
+    return render(request, "inventory/nodes_delete.html", context, status=422)
 
 
 def _chosen(request: HttpRequest, asked: Mapping[str, Any]) -> QuerySet[Node]:

@@ -14,7 +14,7 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import page_of
+from helixweb.common.pages import by_htmx, form_page, page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import Cluster, LanguageModel, Node
@@ -80,13 +80,13 @@ def plan_run_new(request: HttpRequest) -> HttpResponse:
                 user=request.user,
             )
             return redirect("plan-run", run.pk)
-    context = {
-        "form": form,
-        "has_clusters": Cluster.objects.within(request).exists(),
-        "has_models": LanguageModel.objects.exists(),
-    }
-    status = 200 if request.method == "GET" else 422
-    return render(request, "planning/plan_run_new.html", context, status=status)
+    return form_page(
+        request,
+        "planning/plan_run_new.html",
+        form,
+        has_clusters=Cluster.objects.within(request).exists(),
+        has_models=LanguageModel.objects.exists(),
+    )
 
 
 def _choices(request: HttpRequest) -> dict[str, Any]:
@@ -177,8 +177,7 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         **(studies_context(request, plan) if plan else {}),
         "last_event_id": last_event_id,
     }
-    is_swap = request.headers.get("HX-Request") == "true"
-    return render(request, f"planning/{'_run' if is_swap else 'plan_run'}.html", context)
+    return render(request, f"planning/{'_run' if by_htmx(request) else 'plan_run'}.html", context)
 
 
 def _left_out(run: PlanRun, view: PlanContext) -> dict[str, str]:

@@ -17,6 +17,7 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
+from helixweb.common.pages import by_htmx, form_page
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.models import Cluster
 from helixweb.planning.comparing import (
@@ -185,9 +186,8 @@ def replan_plan(request: HttpRequest, plan: Plan) -> HttpResponse:
             )
             return redirect("plan-run", run.pk)
     context = {"plan": plan, **_standing(plan)}
-    context["form"] = form or ReplanForm(initial=_initial(context["search"]), cluster=cluster)
-    status = 200 if form is None else 422
-    return render(request, "planning/replan.html", context, status=status)
+    form = form or ReplanForm(initial=_initial(context["search"]), cluster=cluster)
+    return form_page(request, "planning/replan.html", form, **context)
 
 
 @needs(change=OPERATOR, row=PlanRun)
@@ -228,9 +228,8 @@ def mix_new(request: HttpRequest, cluster: Cluster) -> HttpResponse:
                 user=request.user,
             )
             return redirect("model-mix", mix.pk)
-    status = 422 if form.is_bound else 200
-    context = {"cluster": cluster, "form": form, "weights": form.weight_fields()}
-    return render(request, "planning/mix_new.html", context, status=status)
+    weights = form.weight_fields()
+    return form_page(request, "planning/mix_new.html", form, cluster=cluster, weights=weights)
 
 
 @needs(VIEWER, of=ModelMix)
@@ -246,5 +245,4 @@ def mix(request: HttpRequest, pk: int) -> HttpResponse:
         "runs": row.runs.select_related("model", "plan").order_by("pk"),
         "last_event_id": last_event_id,
     }
-    is_swap = request.headers.get("HX-Request") == "true"
-    return render(request, f"planning/{'_mix' if is_swap else 'mix'}.html", context)
+    return render(request, f"planning/{'_mix' if by_htmx(request) else 'mix'}.html", context)
