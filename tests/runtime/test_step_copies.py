@@ -71,8 +71,9 @@ def step_of(*spans: tuple[int, int], n_tokens: int = 1, sampling: Sampling = GRE
     """Requests that run these layers, each with as many tokens, or rows of its number."""
     works = []
     for number, (first, end) in enumerate(spans, start=1):
-        hop = Hop(node="here", first=first, end=end)
-        route = Route(hops=(hop,), sampling=sampling, prompt_tokens=1)
+        hops = [Hop(node="here", first=first, end=end)]
+        hops += [Hop(node="next", first=end, end=LAYERS)] if end < LAYERS else []
+        route = Route(hops=tuple(hops), sampling=sampling, prompt_tokens=1)
         key = RequestKey(request=number, epoch=1)
         sequence = Sequence(key=key, generation=1, route=route, hop=0, arrival=number)
         values = (
@@ -96,7 +97,9 @@ def crossings_of(held: range, step: Items[Work], tmp_path: Path) -> list[str]:
     with Crossings() as crossings:
         result = backend.run(step)
         if held.stop < LAYERS:
-            result.rows.gather([(0, sum(work.chunk.n_tokens for work in step))])
+            rows = sum(work.chunk.n_tokens for work in step)
+            for receiver in ([(0, 1)], [(1, rows)]):
+                result.rows.gather(receiver)
     return [where for where, _ in crossings.seen]
 
 
@@ -104,7 +107,7 @@ def crossings_of(held: range, step: Items[Work], tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     "spans", [[(0, 4), (0, 4)], [(1, 4), (1, 4)], [(0, 4), (1, 4), (2, 4), (0, 3)]]
 )
-def test_a_stage_sends_its_step_at_once_and_reads_the_rows_at_once(
+def test_a_stage_sends_its_step_at_once_and_reads_the_rows_of_all_receivers_at_once(
     tmp_path: Path, spans: list[tuple[int, int]], n_tokens: int
 ) -> None:
     step = step_of(*spans, n_tokens=n_tokens)
