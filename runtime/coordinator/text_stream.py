@@ -55,6 +55,8 @@ class StopStrings:
 
     def push(self, piece: str) -> str:
         """The text that is certainly before any stop string; sets `matched` at a match."""
+        if not self._stops:  # of most requests
+            return piece
         text = self._held + piece
         found = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
