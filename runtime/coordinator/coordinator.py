@@ -10,7 +10,6 @@ from typing import Any
 from runtime.api.access import ApiKeys
 from runtime.coordinator.control_loop import follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.emulated_sending import emulated
 from runtime.coordinator.instance_group import SharedParts
 from runtime.coordinator.instance_service import InstanceService
 from runtime.coordinator.link_rounds import measure_links
@@ -27,6 +26,7 @@ from runtime.coordinator.routing import Routing
 from runtime.coordinator.shared_port import shared_with
 from runtime.coordinator.telemetry import Telemetry
 from runtime.coordinator.tracing import Tracer
+from runtime.engine.emulated_links import EmulatedSending
 from runtime.free_memory import give_back_free_memory
 from runtime.front.relay import relay_client
 from runtime.http_process import Ending, HttpServer, first_end, hear_signals, serve_until_told
@@ -77,6 +77,9 @@ class Coordinator:
             unix_time=time.time,
             telemetry=telemetry,
         )
+        self._sending = (
+            place.transport if network is None else EmulatedSending(place.transport, network)
+        )
         self._dispatcher = self._make_dispatcher()
         self._pipelines = Pipelines(self._dispatcher, place.transport)
         self._asking = instance_client(timeout=PROBE_TIMEOUT_S)
@@ -123,6 +126,7 @@ class Coordinator:
             await self._instances.stop()
             await self._asking.aclose()
             await self._relaying.aclose()
+            self._sending.close()
 
     def report(self, traces: tuple[RequestTrace, ...] = ()) -> CoordinatorReport:
         """What the site gets as a report now."""
@@ -152,9 +156,8 @@ class Coordinator:
         return self._pipelines.backend if group is None else group.backend
 
     def _make_dispatcher(self) -> Dispatcher:
-        transport, network = self._place.transport, self._network
         return Dispatcher(
-            transport=transport if network is None else emulated(transport, network),
+            transport=self._sending,
             stats=self._stats,
             clock=time.monotonic,
             new_request_id=lambda: secrets.randbits(63),

@@ -24,6 +24,8 @@ from runtime.transport.keys import KeyFileError
 from runtime.transport.zmq_transport import BindFailed
 from runtime.web_client import BadServerAddress, check_server
 
+logger = logging.getLogger(__name__)
+
 _REMEDIABLE = (
     AddressError,
     BadServerAddress,
@@ -68,6 +70,8 @@ async def run(options: Options, data_dir: DataDir, *, network: EmulatedNetwork |
 
     Raises JoinRefused, Removed, and what binding raises.
     """
+    if network is not None:
+        logger.warning("what is sent to the stages is delayed: their links are emulated")
     with private_socket() as inner:
         place = take_place(options, data_dir, inner)
         told_of_traces = telemetry()

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to
 from runtime.protocol.data import Message
@@ -20,15 +21,22 @@ logger = logging.getLogger(__name__)
 _CLOSE_PATIENCE_S = 2.0
 
 
-class EmulatedLinks:
-    """The transport of an emulated stage, as late as its links would be.
+class Sending(Protocol):
+    """The half of a transport that sends."""
 
-    Implements `Transport` over `inner`, whose receiving half is used as it is.
-    """
+    def send(self, peer: str, message: Message) -> None:
+        """Raises a SendError."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class EmulatedSending:
+    """Owns the emulated links from a process to stages, which sends by it as by `inner`."""
 
     def __init__(
         self,
-        inner: Transport,
+        inner: Sending,
         network: EmulatedNetwork,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -50,9 +58,6 @@ class EmulatedLinks:
                 queue = self._links[peer] = queue_to(peer, self._network)
             queue.push(message, now_s=self._clock())
             self._condition.notify()
-
-    def receive(self, *, timeout_s: float) -> list[Received]:
-        return self._inner.receive(timeout_s=timeout_s)
 
     def close(self) -> None:
         """What is still under way is lost."""
@@ -86,3 +91,17 @@ class EmulatedLinks:
                 next_s = min((moment for moment in moments if moment is not None), default=None)
                 self._condition.wait(None if next_s is None else max(0.0, next_s - self._clock()))
             return None
+
+
+class EmulatedLinks(EmulatedSending):
+    """The transport of an emulated stage, as late as its links would be.
+
+    Implements `Transport` over `inner`, whose receiving half is used as it is.
+    """
+
+    def __init__(self, inner: Transport, network: EmulatedNetwork) -> None:
+        super().__init__(inner, network)
+        self._receiving = inner
+
+    def receive(self, *, timeout_s: float) -> list[Received]:
+        return self._receiving.receive(timeout_s=timeout_s)
