@@ -95,19 +95,6 @@ def _value_by_preflow_push(graph: FlowGraph) -> float:
     return units / _UNITS * ample
 
 
-def flow_value_by_linear_program(
-    problem: Problem, placement: Placement, *, partial_inference: bool, max_hops: int | None = None
-) -> float:
-    """The max flow in tokens/s by HiGHS' simplex method on the linear program of the flow graph.
-
-    Raises InvalidPlacement and LinearFlowFailed.
-    """
-    graph = build_flow_graph(
-        problem, placement, partial_inference=partial_inference, max_hops=max_hops
-    )
-    return solve_linear_flow(graph, gates_of(problem, graph)).value_tokens_per_s
-
-
 def _check_within(where: str, flow: float, capacity: float) -> None:
     if flow < 0 or (flow > capacity and not nearly_equal(flow, capacity)):
         raise FlowCheckFailed(

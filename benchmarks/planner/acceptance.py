@@ -27,8 +27,10 @@ from networkx.algorithms.flow import preflow_push
 from planner.bounds import knapsack_bound_tokens_per_s
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.flow_check import flow_value_by_linear_program, nearly_equal
+from planner.flow_check import nearly_equal
+from planner.flow_graph import build_flow_graph
 from planner.generate import generated_cluster
+from planner.linear_flow import solve_linear_flow
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
@@ -184,9 +186,10 @@ def checked(case: Case, *, output: Path, cpu_s: float) -> Result:
     ranges = {name: (held.first, held.end) for name, held in plan.placement.layers.items()}
     problem = read(case.path)
     if len(ranges) > MOST_NODES_FOR_NETWORKX or case.max_hops is not None:
-        flow = flow_value_by_linear_program(
+        graph = build_flow_graph(
             problem, plan.placement, partial_inference=True, max_hops=case.max_hops
         )
+        flow = solve_linear_flow(graph, ()).value_tokens_per_s
     else:
         flow = flow_by_preflow_push(json.loads(case.path.read_text(encoding="utf-8")), ranges)
     if not nearly_equal(flow, plan.flow.value_tokens_per_s):

@@ -21,7 +21,6 @@ from planner.placers.flow_meter import FlowMeter
 from planner.placers.stop import ProgramLimits, Stop
 
 NO_SOLVER = "none"
-_THEN = ", then "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +111,12 @@ class Board:
     @property
     def solver(self) -> str:
         """Every solver that was used, in order, each with the first reason why not another."""
-        return _THEN.join(self._solvers) or NO_SOLVER
+        return ", then ".join(self._solvers) or NO_SOLVER
 
     def used(self, solver: str) -> None:
-        for one in solver.split(_THEN):
-            name, *_ = one.split(" ")
-            if not any(known.startswith(name) for known in self._solvers):
-                self._solvers.append(one)
+        name, *_ = solver.split(" ")
+        if not any(known.startswith(name) for known in self._solvers):
+            self._solvers.append(solver)
 
     def program_limits(self, seed: int) -> ProgramLimits:
         """Of the pattern programs of a method; the board learns who solved them."""

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from shared_networks import max_flow_over_pipelines
 from tiny_problems import placed_problems, placement, tiny_problem
 
-from planner.flow_check import check_flow, flow_value_by_linear_program
+from planner.flow_check import check_flow, flow_value_by_second_method
 from planner.flow_graph import build_flow_graph, longest_path_stages
 from planner.max_flow import max_flow
 from tests.examples import examples
@@ -21,9 +21,7 @@ def test_no_way_through_the_graph_is_longer_than_the_limit(placed, partial, limi
     assert longest_path_stages(graph) <= limit
     flow = max_flow(problem, layers, partial_inference=partial, max_hops=limit)
     check_flow(flow)
-    second = flow_value_by_linear_program(
-        problem, layers, partial_inference=partial, max_hops=limit
-    )
+    second = flow_value_by_second_method(problem, layers, partial_inference=partial, max_hops=limit)
     assert flow.value_tokens_per_s == pytest.approx(second, rel=1e-6, abs=1e-6)
     short_pipelines = max_flow_over_pipelines(
         problem, layers, partial_inference=partial, max_hops=limit

@@ -10,7 +10,7 @@ from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.cluster import COORDINATOR, SharedBandwidth
 from planner.domain.errors import InvalidProblem
 from planner.domain.flow import Price
-from planner.flow_check import FlowCheckFailed, check_flow, flow_value_by_linear_program
+from planner.flow_check import FlowCheckFailed, check_flow, flow_value_by_second_method
 from planner.flow_graph import build_flow_graph
 from planner.max_flow import flow_through_nodes, max_flow
 from tests.examples import examples
@@ -27,7 +27,7 @@ def test_a_flow_over_shared_bandwidth_is_what_all_pipelines_together_can_carry(p
     check_flow(flow, problem=problem)
     expected = max_flow_over_pipelines(problem, layers, partial_inference=partial)
     assert flow.value_tokens_per_s == pytest.approx(expected, rel=1e-6, abs=1e-5)
-    second = flow_value_by_linear_program(problem, layers, partial_inference=partial)
+    second = flow_value_by_second_method(problem, layers, partial_inference=partial)
     assert second == pytest.approx(expected, rel=1e-6, abs=1e-5)
     assert flow.value_tokens_per_s <= upper_bound_tokens_per_s(problem) * (1 + 1e-9)
 

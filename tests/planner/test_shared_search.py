@@ -19,7 +19,6 @@ from planner.max_flow import max_flow
 from planner.placers.annealing import Effort, search_by_annealing
 from planner.placers.region_chain import search_region_chains
 from planner.placers.region_levels import anneal_levels, search_region_levels
-from planner.placers.regions_apart import search_regions_apart
 
 PROBLEM = generated_cluster(num_nodes=60, num_regions=2, seed=1)
 EVERY_REGION = tuple(
@@ -44,16 +43,9 @@ def flow_of(placement):
     return max_flow(SHARING, placement, partial_inference=True).value_tokens_per_s
 
 
-def test_regions_apart_carry_more_over_a_shared_way_out_than_a_search_that_ignores_it():
+def test_regions_in_levels_carry_more_over_a_shared_way_out_than_a_search_that_ignores_it():
     ignoring = search(search_region_chains, PROBLEM)
-    assert flow_of(search(search_regions_apart, SHARING)) > 2 * flow_of(ignoring)
-
-
-def test_regions_apart_keep_pins():
-    pin = LayerRange(first=3, end=4)
-    found = search(search_regions_apart, SHARING, pinned={"node-5": pin})
-    assert found.layers["node-5"] == pin
-    assert flow_of(found) > 0
+    assert flow_of(search(search_region_levels, SHARING)) > 2 * flow_of(ignoring)
 
 
 def test_regions_in_levels_use_every_way_out():
@@ -99,6 +91,7 @@ def test_regions_in_levels_keep_pins():
     pin = LayerRange(first=3, end=4)
     found = search(search_region_levels, SHARING, pinned={"node-5": pin})
     assert found.layers["node-5"] == pin
+    assert flow_of(found) > 0
 
 
 def test_what_links_share_is_the_least_on_the_way():
