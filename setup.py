@@ -67,7 +67,7 @@ setup(
             sources=[str(path) for path in sorted(Path("planner/loops").rglob("*.c"))],
             depends=[str(path) for path in sorted(Path("planner/loops").rglob("*.h"))],
             # Without fused multiply-adds, plans are the same on every processor.
-            extra_compile_args=["-O3", "-ffp-contract=off"],
+            extra_compile_args=["-O3", "-g0", "-ffp-contract=off"],
             optional=True,
         ),
         Extension(
@@ -91,7 +91,7 @@ setup(
                 "runtime/models/compiled/threads.h",
                 "runtime/models/compiled/widening.h",
             ],
-            extra_compile_args=["-O3", "-ffp-contract=off", "-pthread"],
+            extra_compile_args=["-O3", "-g0", "-ffp-contract=off", "-pthread"],
             libraries=["m"],
             extra_link_args=["-pthread"],
             optional=True,
