@@ -82,8 +82,12 @@ def is_refused(user: object, method: str, path: str) -> bool:
 
 @pytest.mark.parametrize(
     ("role", "where"),
-    [("viewer", "row"), ("viewer", "site"), ("operator", "row"), ("operator", "site")],
-)
+    [
+        ("viewer", "row"), ("operator", "site"),
+        pytest.param("viewer", "site", marks=pytest.mark.long),
+        pytest.param("operator", "row", marks=pytest.mark.long),
+    ],
+)  # fmt: skip
 def test_nothing_is_offered_that_would_be_refused(world: World, role: str, where: str) -> None:
     people = world.people(world.ids["cluster"])
     user = next(one.user for one in people if (one.role, one.where) == (role, where))

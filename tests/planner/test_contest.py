@@ -15,7 +15,16 @@ from planner.placers.stop import Stop
 PROBLEM = tiny_problem([[400.0, 200.0], [60.0, 30.0], [60.0, 30.0], [20.0, 10.0]], num_layers=2)
 
 
-@pytest.mark.parametrize("left_s", [0.5, 1.0, 2.0, 4.0, 10.0, 30.0])
+@pytest.mark.parametrize(
+    "left_s",
+    [
+        0.5,
+        1.0,
+        2.0,
+        10.0,
+        *(pytest.param(left_s, marks=pytest.mark.long) for left_s in (4.0, 30.0)),
+    ],
+)
 def test_no_plan_is_judged_by_the_ramp_of_its_simulation(monkeypatch, left_s):
     """In which plans of few requests lead."""
     trials = Trials(

@@ -136,7 +136,13 @@ def test_a_request_gets_the_same_tokens_however_it_is_run(checkpoint: Path, coun
     ] == expected
 
 
-@pytest.mark.parametrize("name", ["qwen3 tied", "mistral sliding", "gemma2", "phi3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mistral sliding", "gemma2",
+        *(pytest.param(name, marks=pytest.mark.families) for name in ("qwen3 tied", "phi3")),
+    ],
+)  # fmt: skip
 def test_other_families_answer_alike_in_company_and_split(name: str, tmp_path: Path) -> None:
     save(FAMILIES[name], tmp_path, seed=1, dtype=torch.bfloat16)
     cases = [
