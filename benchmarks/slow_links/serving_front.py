@@ -139,10 +139,10 @@ async def _until_ready(dispatcher: Dispatcher) -> None:
     """Raises NotServing naming the stages that did not report in time."""
     for _ in range(round(_READY_WITHIN_S / _LOOK_EVERY_S)):
         with contextlib.suppress(NotServing):
-            dispatcher.ready_serving()
+            dispatcher.plans.ready()
             return
         await asyncio.sleep(_LOOK_EVERY_S)
-    dispatcher.ready_serving()
+    dispatcher.plans.ready()
 
 
 async def _until_ended(requests: list[LiveRequest], *, within_s: float) -> None:

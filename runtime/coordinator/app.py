@@ -201,7 +201,7 @@ class PipelineBackend:
             "leaving_generation": plans.leaving_generation or 0,
             "missing_nodes": list(missing),
             "silent_nodes": self._dispatcher.silent_nodes(),
-            "lost_nodes": self._dispatcher.losses(),
+            "lost_nodes": {} if serving is None else serving.losses(),
             "draining_nodes": sorted(self._dispatcher.draining.progress()),
             "requests_running": self._dispatcher.requests_running,
             "requests_waiting": self._dispatcher.requests_waiting,
@@ -259,7 +259,7 @@ class PipelineBackend:
 
     def _serving_of(self, model: str) -> Serving:
         """The plan that serves, which must be of that model. Raises ApiError."""
-        serving = self._dispatcher.open_serving()
+        serving = self._dispatcher.plans.open()
         if model != serving.plan.model_name:
             raise model_not_found(model, available=serving.plan.model_name)
         return serving

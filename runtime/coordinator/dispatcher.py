@@ -133,10 +133,6 @@ class Dispatcher:
             return []
         return sorted(self.serving.silent_nodes() - self.serving.spared_nodes())
 
-    def losses(self) -> dict[str, str]:
-        """How those nodes of the plan that are lost were found to be, in words."""
-        return {} if self.serving is None else {**self.serving.losses()}
-
     def serve(
         self, serving: Serving | None, *, why_none: str = NO_PLAN, was_served: bool = False
     ) -> None:
@@ -167,7 +163,7 @@ class Dispatcher:
         self._turn_away_paused()
 
     def _turn_away_paused(self) -> None:
-        """Nobody resumes a process that is about to end."""
+        """End requests that a pause keeps waiting in a process that is about to end."""
         if not (self.is_paused and self.plans.is_closed):
             return
         for request in [*self._admission.waiting]:
@@ -189,14 +185,6 @@ class Dispatcher:
             self._admission.fail(request, "the coordinator is stopping; try again", code="stopping")
         self.serve(None)
 
-    def ready_serving(self) -> Serving:
-        """The plan, once every stage has reported. Raises NotServing naming who is missing."""
-        return self.plans.ready()
-
-    def open_serving(self) -> Serving:
-        """The plan that takes requests; they may have to wait for its stages. Raises NotServing."""
-        return self.plans.open()
-
     def submit(
         self,
         serving: Serving,
@@ -216,7 +204,7 @@ class Dispatcher:
         goes first. `shows_markers`: the text has the tokens that divide a message. Raises
         NotServing, NeverFits, QueueFull; then nothing was kept.
         """
-        asked, serving = serving, self.open_serving()
+        asked, serving = serving, self.plans.open()
         if not (serving is asked or serving.goes_on_for(asked)):
             raise NotServing("the plan was replaced while the request was read; try again")
         size = RequestSize(

@@ -33,7 +33,7 @@ def build_report(
     nodes, lost = _nodes(plans, stats)
     message = follower.trouble
     try:
-        serving = dispatcher.ready_serving()
+        serving = dispatcher.plans.ready()
         ready = serving.has_way()
         message = message or serving.cut_words()
     except NotServing as error:

@@ -1,4 +1,4 @@
-"""Instances as a backend of the OpenAI application: routed to, relayed, and told of."""
+"""Instances as a backend of the OpenAI application: routed to, relayed, and reported."""
 
 import itertools
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Who is told of every request of a front: what it took, and where it went."""
+"""Hears of every request of a front: what it took, and where it went."""
 
 
 class Ledger:
@@ -17,7 +17,7 @@ class Ledger:
         """So many tokens of a stream came at once."""
 
     def answered(self, request: int, usage: tuple[int, int] | None) -> None:
-        """It ended well; `usage` are prompt and output tokens, where the instance tells."""
+        """It ended well; `usage` are prompt and output tokens, where the instance reports them."""
 
     def gone(self, request: int, *, failed: bool) -> None:
         """It is over, always said; `failed` by no fault of the client's."""

@@ -1,4 +1,4 @@
-"""What a client is told when no instance answers, or one stops in the middle; pure."""
+"""The errors that a client gets when no instance answers, or one stops in the middle; pure."""
 
 from collections.abc import Mapping
 

@@ -43,7 +43,7 @@ class Turns:
             first.called.set()
 
     def call_all(self) -> None:
-        """Nobody needs to wait any more."""
+        """No request needs to wait any more."""
         for waiter in self._line:
             waiter.called.set()
 

@@ -73,7 +73,7 @@ class ServerProcess:
         return without_secrets(self.said.error)
 
     def take_end(self) -> str | None:
-        """How it ended, once; None if it runs, or was told already."""
+        """How it ended, once; None if it runs, or this was returned already."""
         ended = self._ended
         if ended is not None:
             self._process = self._reading = self._ended = None

@@ -173,7 +173,7 @@ class Front:
     async def ask(self, prompt: list[int], *, tokens: int) -> list[int]:
         """The answer's tokens. Raises RequestFailed, NotServing."""
         request = self.dispatcher.submit(
-            self.dispatcher.open_serving(),
+            self.dispatcher.plans.open(),
             prompt_ids=prompt,
             sampling=Sampling(temperature=0, top_p=1, top_k=0, seed=0, max_tokens=tokens),
             stop_strings=(),

@@ -77,7 +77,7 @@ def desired_state(directory: Path) -> CoordinatorDesired:
 
 def submit_to(one: Follower) -> LiveRequest:
     return one.dispatcher.submit(
-        one.dispatcher.ready_serving(),
+        one.dispatcher.plans.ready(),
         prompt_ids=[1, 2, 3],
         sampling=Sampling(
             temperature=0, top_p=1, top_k=0, seed=1, max_tokens=9, stop_token_ids=(257,)

@@ -87,7 +87,7 @@ class Front:
 
     def ask(self, *, seed: int, prompt_tokens: int = 20, output_tokens: int = 20) -> LiveRequest:
         return self.dispatcher.submit(
-            self.dispatcher.ready_serving(),
+            self.dispatcher.plans.ready(),
             prompt_ids=[5 + (seed + index) % 200 for index in range(prompt_tokens)],
             sampling=Sampling(temperature=1, top_p=1, top_k=0, seed=seed, max_tokens=output_tokens),
             stop_strings=(),

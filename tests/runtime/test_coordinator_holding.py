@@ -66,7 +66,7 @@ def test_a_plan_after_a_plan_that_never_came_up_lets_nobody_wait(checkpoint: Pat
     dispatcher.serve(make_serving(checkpoint))
     dispatcher.serve(make_serving(checkpoint, generation=8))
     with pytest.raises(NotServing, match="waiting for the stages of: a, b, c, d"):
-        dispatcher.open_serving()
+        dispatcher.plans.open()
 
 
 def test_a_third_plan_lets_them_wait_too(held: Held, checkpoint: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_clients_of_a_coordinator_that_was_restarted_wait_for_its_stages(
     serving = make_serving(checkpoint)
     dispatcher.serve(serving, was_served=True)
     request = dispatcher.submit(
-        dispatcher.open_serving(),
+        dispatcher.plans.open(),
         prompt_ids=HELLO,
         sampling=Sampling(temperature=0, top_p=1, top_k=0, seed=1, max_tokens=3),
         stop_strings=(),

@@ -34,7 +34,7 @@ def test_a_restarted_coordinator_serves_the_last_plan_and_keys_without_helixweb(
     restarted = Follower(tmp_path)
     asyncio.run(restarted.follower.apply_stored())
     restarted.stages.report()
-    assert restarted.dispatcher.ready_serving().plan == desired.plan
+    assert restarted.dispatcher.plans.ready().plan == desired.plan
     assert restarted.peers == [desired.plan.peers if desired.plan else ()]
     restarted.keys.check("Bearer abc")
     assert restarted.report.generation == 7
@@ -53,7 +53,7 @@ def test_the_tokenizer_of_a_model_on_a_hub_is_fetched_once(
     restarted = Follower(tmp_path)
     asyncio.run(restarted.follower.apply_stored())
     restarted.stages.report()
-    assert restarted.dispatcher.ready_serving().plan == plan
+    assert restarted.dispatcher.plans.ready().plan == plan
     fresh = Follower(tmp_path / "other")
     (tmp_path / "other").mkdir()
     fresh.apply(desired)
@@ -87,7 +87,7 @@ def test_what_a_full_disk_did_not_take_is_served_and_stored_once_there_is_room(
     for _ in range(3):
         asyncio.run(one.follower.store_again())
     one.stages.report()
-    assert one.dispatcher.ready_serving().plan == desired.plan
+    assert one.dispatcher.plans.ready().plan == desired.plan
     assert caplog.text.count("would not be known after a restart") == 1
     obstacle.rmdir()
     asyncio.run(one.follower.store_again())
@@ -157,7 +157,7 @@ def test_other_weights_change_routes_and_end_no_request(
     one.apply(desired)
     one.stages.report()
     assert desired.plan is not None
-    serving = one.dispatcher.ready_serving()
+    serving = one.dispatcher.plans.ready()
     sampling = Sampling(
         temperature=0, top_p=1, top_k=0, seed=0, max_tokens=9, stop_token_ids=(257,)
     )
@@ -229,7 +229,7 @@ def test_a_plan_of_another_checkpoint_that_cannot_be_read_leaves_nothing(
     assert "/nowhere/tokenizer.json does not exist" in one.report.message
     assert one.report.refused_generation == 8
     with pytest.raises(NotServing, match="deployed plan cannot be served"):
-        one.dispatcher.ready_serving()
+        one.dispatcher.plans.ready()
     one.apply(desired)
     assert one.follower.trouble == ""
     assert one.report.refused_generation is None

@@ -42,7 +42,7 @@ def test_the_report_says_what_is_missing_and_then_what_runs(
     assert one.report.ttft_p50_s is None
     one.links["d"] = LinkStats(bandwidth_bytes_per_s=5e6, bulk_bytes_per_s=2e6)
     assert one.report.links == one.links
-    serving = one.dispatcher.ready_serving()
+    serving = one.dispatcher.plans.ready()
     request = one.dispatcher.submit(
         serving,
         prompt_ids=[65] * 8,
@@ -75,7 +75,7 @@ def test_the_report_says_which_plan_comes_and_which_leaves(
     one.stages.report()
     assert desired.plan is not None
     one.dispatcher.submit(
-        one.dispatcher.ready_serving(),
+        one.dispatcher.plans.ready(),
         prompt_ids=[65] * 8,
         sampling=Sampling(temperature=0, top_p=1, top_k=0, seed=0, max_tokens=3),
         stop_strings=(),
@@ -141,10 +141,10 @@ def test_a_coordinator_that_was_restarted_during_a_change_lets_the_old_plan_serv
     restarted = in_the_middle_of_a_change(tmp_path, desired)
     restarted.stages.report("a", "b", generation=8)
     restarted.stages.report(generation=7)
-    assert restarted.dispatcher.ready_serving().generation == 7
+    assert restarted.dispatcher.plans.ready().generation == 7
     assert (restarted.report.generation, restarted.report.coming_generation) == (8, 8)
     restarted.stages.report("c", "d", generation=8)
-    assert restarted.dispatcher.ready_serving().generation == 8
+    assert restarted.dispatcher.plans.ready().generation == 8
 
 
 def test_if_the_old_plan_has_gone_meanwhile_the_new_one_serves_when_it_is_up(
@@ -152,7 +152,7 @@ def test_if_the_old_plan_has_gone_meanwhile_the_new_one_serves_when_it_is_up(
 ) -> None:
     restarted = in_the_middle_of_a_change(tmp_path, desired)
     restarted.stages.report(generation=8)
-    assert restarted.dispatcher.ready_serving().generation == 8
+    assert restarted.dispatcher.plans.ready().generation == 8
     restarted.clock.now += 1
     restarted.dispatcher.expire()
     restarted.clock.now += RETIRED_AFTER_S + 1

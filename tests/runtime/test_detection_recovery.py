@@ -44,7 +44,7 @@ def test_requests_of_a_lost_stage_go_on_elsewhere_at_once(
     for request in requests:
         assert_whole(request)
     assert bench.dispatcher.silent_nodes() == ["d"]
-    assert bench.dispatcher.losses() == {"d": loss}
+    assert bench.serving.losses() == {"d": loss}
     assert f"lost the stage of 'd': {loss}; heard 0.050 s before" in caplog.text
 
 

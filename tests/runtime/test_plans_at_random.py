@@ -138,7 +138,7 @@ def test_whatever_happens_between_plans_no_answer_is_lost_or_changed(
             weather.happen()
         weather.calm_down()
         plans = weather.dispatcher.plans
-        serving = weather.dispatcher.ready_serving()
+        serving = weather.dispatcher.plans.ready()
         assert serving.generation == weather.newest, seed
         assert (plans.coming, plans.leaving) == (None, None), seed
         for request in weather.requests:

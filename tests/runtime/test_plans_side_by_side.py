@@ -105,7 +105,7 @@ class Change:
 
     def submit(self, serving: Serving | None = None, *, max_tokens: int = 20) -> LiveRequest:
         return self.dispatcher.submit(
-            serving or self.dispatcher.open_serving(),
+            serving or self.dispatcher.plans.open(),
             prompt_ids=HELLO,
             sampling=Sampling(temperature=0, top_p=1, top_k=0, seed=1, max_tokens=max_tokens),
             stop_strings=(),
@@ -333,9 +333,9 @@ def test_a_new_plan_with_a_lost_stage_waits_unless_the_old_one_has_lost_one_too(
     change.tell(NEW, "a", "e")
     change.dispatcher.see(PeerEvent(peer="e", loss=Loss.ENDED, silent_s=0.1))
     change.tell(NEW, "b")
-    assert change.dispatcher.open_serving() is change.old
+    assert change.dispatcher.plans.open() is change.old
     change.dispatcher.see(PeerEvent(peer="d", loss=Loss.ENDED, silent_s=0.1))
-    assert change.dispatcher.open_serving().generation == NEW
+    assert change.dispatcher.plans.open().generation == NEW
 
 
 def test_a_third_plan_takes_the_place_of_one_that_is_coming(change: Change) -> None:
@@ -345,9 +345,9 @@ def test_a_third_plan_takes_the_place_of_one_that_is_coming(change: Change) -> N
     change.follow(THIRD)
     assert change.retired_at(NEW) == set(NEW_RANGES)
     change.tell(NEW, "e")  # has not heard of it yet
-    assert change.dispatcher.open_serving() is change.old
+    assert change.dispatcher.plans.open() is change.old
     change.tell(THIRD)
-    assert change.dispatcher.open_serving().generation == THIRD
+    assert change.dispatcher.plans.open().generation == THIRD
     change.run()
     assert_whole(request)
 
