@@ -40,24 +40,25 @@ class LocalPipelines:
     ) -> dict[str, Any]:
         if asked.endpoint == "/v1/embeddings":
             raise Lacks(asked.endpoint)
-        if asked.endpoint == "/tokenize":
-            try:
-                return await self._backend.tokens_of(_body(asked))
-            except ApiError as error:
-                raise _meaning(error) from error
-        answer = await self._begin(asked, passed_on)
         try:
-            async with asyncio.timeout(patience_s):
-                return await answer.whole()
+            if asked.endpoint == "/tokenize":
+                return await self._backend.tokens_of(_body(asked))
+            answer = await self._begin(asked, passed_on)
+            try:
+                async with asyncio.timeout(patience_s):
+                    return await answer.whole()
+            finally:
+                answer.end()
         except TimeoutError as error:
             raise TooSlow(patience_s) from error
-        except RequestFailed as failure:
-            raise _meaning(failure) from failure
-        finally:
-            answer.end()
+        except ApiError as error:
+            raise _meaning(error) from error
 
     async def stream(self, asked: Asked, *, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
-        answer = await self._begin(asked, passed_on)
+        try:
+            answer = await self._begin(asked, passed_on)
+        except ApiError as error:
+            raise _meaning(error) from error
         try:
             async with aclosing(answer.chunks()) as chunks:
                 async for bodies in chunks:
@@ -70,10 +71,7 @@ class LocalPipelines:
         yield Event(body=None)
 
     async def _begin(self, asked: Asked, passed_on: dict[str, str]) -> LiveAnswer:
-        try:
-            answer = await self._backend.begin(asked.endpoint, _body(asked), owner=asked.asker)
-        except ApiError as error:
-            raise _meaning(error) from error
+        answer = await self._backend.begin(asked.endpoint, _body(asked), owner=asked.asker)
         passed_on.clear()  # those of an instance that was asked before
         passed_on.update(answer.ignored_header)
         return answer
