@@ -57,7 +57,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
     from planner.explanation import explain, explain_min_cut, marginal_values
     from planner.feasibility import check_rules, conform, restricted_problem
-    from planner.flow_graph import FlowGraphs
+    from planner.flow_graph import FlowGraph, FlowGraphs
     from planner.generate import generated_cluster
     from planner.max_flow import flow_through_nodes
     from planner.memory import ModelMemory, NodeRoom, StepShape, kv_minimum, node_room

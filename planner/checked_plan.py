@@ -1,7 +1,5 @@
 """A placement made into a plan, or an error: no plan leaves the planner unchecked."""
 
-from typing import Literal, TypeAlias
-
 from planner.balanced_flow import balanced_flow
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
@@ -12,9 +10,7 @@ from planner.flow_check import (
     flow_value_by_second_method,
     nearly_equal,
 )
-from planner.max_flow import max_flow, mean_hops, routing_weights
-
-Routing: TypeAlias = Literal["balanced", "max_flow"]
+from planner.max_flow import mean_hops, routing_weights
 
 # A solver proves its bound to its own feasibility and integrality tolerances only.
 _BOUND_RELATIVE_TOLERANCE = 1e-4
@@ -31,16 +27,13 @@ def checked_plan(
     solver: str,
     stop_reason: str,
     elapsed_s: float,
-    routing: Routing = "balanced",
 ) -> Plan:
     """The plan, its flow recomputed by a second method and held against the proven bound.
 
-    The flow and hence the routing weights are the most even ones of that value, or with "max_flow"
-    those that the search for augmenting paths came upon (the paper's method, Helix §5.1). Raises
+    The flow and hence the routing weights are the most even ones of that value. Raises
     InvalidPlacement and FlowCheckFailed.
     """
-    flow_of = balanced_flow if routing == "balanced" else max_flow
-    flow = flow_of(problem, placement, partial_inference=partial_inference, max_hops=max_hops)
+    flow = balanced_flow(problem, placement, partial_inference=partial_inference, max_hops=max_hops)
     check_flow(flow, problem=problem)
     second = flow_value_by_second_method(
         problem, placement, partial_inference=partial_inference, max_hops=max_hops

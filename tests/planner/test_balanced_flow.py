@@ -137,29 +137,24 @@ def test_a_placement_without_flow_has_no_weights():
     assert balanced_weights(problem, placement(n0=(0, 1)), partial_inference=True) == {}
 
 
-def test_a_plan_has_balanced_weights_unless_asked_for_the_papers():
+def test_a_plan_has_balanced_weights_of_a_maximum_flow():
     problem, layers = whole_stages([[4.0, 4.0], [4.0, 4.0]])
-
-    def plan_by(**routing):
-        return checked_plan(
-            problem,
-            layers,
-            partial_inference=True,
-            max_hops=None,
-            upper_bound_tokens_per_s=8.0,
-            placer="test",
-            solver="none",
-            stop_reason="test",
-            elapsed_s=0.0,
-            **routing,
-        )
-
-    balanced, plain = plan_by(), plan_by(routing="max_flow")
-    assert balanced.flow.value_tokens_per_s == pytest.approx(plain.flow.value_tokens_per_s)
-    assert balanced.routing_weights["n0"] == pytest.approx({"n2": 2.0, "n3": 2.0})
-    assert balanced.routing_weights["n0"]["n2"] == edges_of(balanced.flow)["n0", "n2"]
-    assert plain.routing_weights == routing_weights(plain.flow)
-    assert len(plain.routing_weights["n0"]) == 1
+    plan = checked_plan(
+        problem,
+        layers,
+        partial_inference=True,
+        max_hops=None,
+        upper_bound_tokens_per_s=8.0,
+        placer="test",
+        solver="none",
+        stop_reason="test",
+        elapsed_s=0.0,
+    )
+    plain = max_flow(problem, layers, partial_inference=True)
+    assert plan.flow.value_tokens_per_s == pytest.approx(plain.value_tokens_per_s)
+    assert plan.routing_weights["n0"] == pytest.approx({"n2": 2.0, "n3": 2.0})
+    assert plan.routing_weights["n0"]["n2"] == edges_of(plan.flow)["n0", "n2"]
+    assert len(routing_weights(plain)["n0"]) == 1
 
 
 @settings(max_examples=examples(100))
