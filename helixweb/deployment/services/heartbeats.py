@@ -4,7 +4,7 @@ Rows of all nodes whose heartbeats are answered together are read at once, and w
 heartbeat changes is written at once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -111,27 +111,25 @@ class Heartbeats:
         """Store the rest. Rows that others have locked are left to the next heartbeat, so that is
         not waited for."""
         if self._heard:
+            values = self._values()
             with transaction.atomic():
                 free = record_all_seen(self._heard, now)
                 reached = [node for node in self._reached if node.pk in free]
                 Node.unscoped.bulk_update(reached, ["reach"], batch_size=100)
-                self._write_observed()
+                _write_observed(values)
         # Committed above, so of two last nodes the second to settle sees both. Settling reads all
         # nodes: while more are silent, it is left to the worker, which does so every two seconds.
         back = {pk for pk in self._back if not _has_silent(pk, now=now)}
         for deployment in sorted(self._unsettled | back):
             settle(deployment, now=now)
 
-    def _write_observed(self) -> None:
+    def _values(self) -> dict[int, list[Any]]:
+        """Of `_UPDATE`, by the id of the row."""
         fields: list[Any] = [NodeAssignment._meta.get_field(name) for name in _VALUES]
-        rows = NodeAssignment.unscoped.filter(pk__in=self._observed).order_by()
-        free = rows.select_for_update(no_key=True, skip_locked=True)
-        values = [
-            [field.get_db_prep_save(self._observed[pk][field.name], connection) for field in fields]
-            for pk in free.values_list("pk", flat=True)
-        ]
-        with connection.cursor() as cursor:
-            cursor.executemany(_UPDATE, values)
+        return {
+            pk: [field.get_db_prep_save(row[field.name], connection) for field in fields]
+            for pk, row in self._observed.items()
+        }
 
     @cached_property
     def _standing(self) -> dict[int, tuple[int, NodeAssignment | None]]:
@@ -174,6 +172,13 @@ def _standing_of(nodes: Sequence[Node]) -> dict[int, tuple[int, NodeAssignment |
     others = {node.cluster_id for node in nodes if node.pk not in found}
     generations = {cluster: current_generation(cluster) for cluster in others}
     return {node.pk: found.get(node.pk) or (generations[node.cluster_id], None) for node in nodes}
+
+
+def _write_observed(values: Mapping[int, list[Any]]) -> None:
+    rows = NodeAssignment.unscoped.filter(pk__in=values).order_by()
+    free = rows.select_for_update(no_key=True, skip_locked=True)
+    with connection.cursor() as cursor:
+        cursor.executemany(_UPDATE, [values[pk] for pk in free.values_list("pk", flat=True)])
 
 
 def _has_silent(deployment_id: int, *, now: datetime) -> bool:

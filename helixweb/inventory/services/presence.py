@@ -59,7 +59,8 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
 def record_all_seen(nodes: Collection[int], now: datetime) -> frozenset[int]:
     """Note signs of life of many nodes; call it in a transaction. A node whose row something else
     has locked is left to its next sign of life; returns the others, which are locked now."""
-    rows = Node.unscoped.filter(pk__in=nodes).defer("hardware", "reach").order_by()
+    told = ("cluster", "name", "joined_at", "last_seen_at")
+    rows = Node.unscoped.filter(pk__in=nodes).only(*told).order_by()
     free = list(rows.select_for_update(no_key=True, skip_locked=True))
     rows = Node.unscoped.filter(pk__in=[row.pk for row in free])
     rows.update(last_seen_at=now, silence_announced=False)
