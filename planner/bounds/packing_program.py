@@ -39,10 +39,15 @@ class PackingProgram:
         for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off")):
             self._solver.setOptionValue(option, value)
         self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        self.num_columns = self.num_rows = 0
+        self.add_rows(row_limits)
+
+    def add_rows(self, limits: Sequence[float]) -> None:
+        """More rows, which no column uses yet."""
         nothing = np.array([], dtype=np.int32)
-        for limit in row_limits:
+        for limit in limits:
             self._solver.addRow(-highspy.kHighsInf, float(limit), 0, nothing, np.array([]))
-        self.num_columns = 0
+        self.num_rows += len(limits)
 
     def add_column(
         self, use_of_rows: Mapping[int, float], *, value: float, upper: float = highspy.kHighsInf
@@ -58,6 +63,10 @@ class PackingProgram:
             np.array([use_of_rows[row] for row in rows]),
         )
         self.num_columns += 1
+
+    def close_column(self, number: int) -> None:
+        """Nothing of the column may be taken any more."""
+        self._solver.changeColBounds(number, 0.0, 0.0)
 
     def solve(self) -> PackingSolution:
         """Raises LinearProgramFailed."""

@@ -14,7 +14,8 @@ the L layers and passes v of the X on, its decodes b at a time,
 * keeps b decodes busy: these spend b / v seconds each in it, then the shortest link's latency.
 
 Over the nodes, `sum v j = X L`, as every token passes every layer, and `sum (b + v link) <= N`.
-Where no group of well linked nodes holds the model, N counts two slow links more for every token.
+Where no group of well linked nodes holds the model, N counts a slow link more for every token and
+group that it visits at least.
 
 **Program.** Parts are sorted into cells of X and tau. In a cell [X1, X2] x [tau1, tau2] a node has
 v <= min(X2, room / tau1), and all nodes of a part have `sum (b + v (link - tau2 j / L)) <= 0` and
@@ -162,6 +163,9 @@ class _Search:
             )
         )
         self._active = np.zeros(0, dtype=np.int64)
+        # Of several parts: the program, and of every cell its part's column and its first row.
+        self._program = PackingProgram([*ways.count_K, ways.most_parts])
+        self._columns_C = self._rows_C = np.zeros(0, dtype=np.int64)
 
     def bound_tokens_per_s(self) -> float:
         if not len(self._cells):
@@ -181,6 +185,10 @@ class _Search:
         divided = chosen.divided()
         if len(divided) == len(chosen):
             return False
+        is_left = ~is_active[: len(self._columns_C)]
+        for column in self._columns_C[~is_left].tolist():
+            self._program.close_column(column)
+        self._columns_C, self._rows_C = self._columns_C[is_left], self._rows_C[is_left]
         self._cells = self._cells[~is_active] + self._possible(divided)
         return True
 
@@ -212,24 +220,22 @@ class _Search:
         return cells[least_C >= cells.low_C2[:, 0] / _ROUNDING]
 
     def _of_several_parts(self) -> float:
-        """The program of the module's docstring, its columns found one by one."""
-        ways, cells = self._ways, self._cells
+        """The program of the module's docstring, its columns found one by one.
+
+        It goes on from the last division: cells that were divided are closed, theirs added.
+        """
+        ways, cells, program = self._ways, self._cells, self._program
         kinds, count = len(ways.count_K), len(cells)
         value_CWB, use_CWB = self._columns(cells)
         low_C, high_C = cells.low_C2[:, 0], cells.high_C2[:, 0]
-        # Nodes, parts; of every cell: time, the least and the most of its rate, and its nodes.
-        program = PackingProgram([*ways.count_K, ways.most_parts, *([0.0] * (3 + kinds) * count)])
-        first = kinds + 1
-        for cell in range(count):
-            own = first + cell * (3 + kinds)
-            use = {kinds: 1.0, own + 1: float(low_C[cell]), own + 2: -float(high_C[cell])}
-            use |= {own + 3 + kind: -float(ways.count_K[kind]) for kind in range(kinds)}
-            program.add_column(use, value=0.0)
+        for cell in range(len(self._columns_C), count):
+            self._add_part(float(low_C[cell]), float(high_C[cell]))
+        rows_CR = self._rows_C[:, None] + np.arange(3 + kinds)
         least = math.inf
         for _ in range(tuned.MOST_ROUNDS):
             solution = program.solve()
             prices_K = solution.row_prices[:kinds]
-            own_CR = solution.row_prices[first:].reshape(count, 3 + kinds)
+            own_CR = solution.row_prices[rows_CR]
             worth_C = 1.0 + own_CR[:, 1] - own_CR[:, 2]
             gain_CWB = worth_C[:, None, None] * value_CWB - own_CR[:, 0, None, None] * use_CWB
             gain_CW = gain_CWB.max(axis=2)
@@ -246,8 +252,7 @@ class _Search:
                 ways_of_kind = np.flatnonzero(ways.kind_W == kind)
                 way = int(ways_of_kind[gain_CW[cell, ways_of_kind].argmax()])
                 batch = int(gain_CWB[cell, way].argmax())
-                value = float(value_CWB[cell, way, batch])
-                own = first + cell * (3 + kinds)
+                value, own = float(value_CWB[cell, way, batch]), int(self._rows_C[cell])
                 program.add_column(
                     {
                         kind: 1.0,
@@ -258,8 +263,18 @@ class _Search:
                     },
                     value=value,
                 )
-        self._active = np.flatnonzero(solution.amounts[:count] > 0)
+        self._active = np.flatnonzero(solution.amounts[self._columns_C] > 0)
         return least * _ROUNDING
+
+    def _add_part(self, low: float, high: float) -> None:
+        """A cell's column and rows: its time, the least and the most of its rate, its nodes."""
+        kinds, own = len(self._ways.count_K), self._program.num_rows
+        self._rows_C = np.append(self._rows_C, own)
+        self._columns_C = np.append(self._columns_C, self._program.num_columns)
+        self._program.add_rows([0.0] * (3 + kinds))
+        use = {kinds: 1.0, own + 1: low, own + 2: -high}
+        nodes = enumerate(self._ways.count_K.tolist(), start=own + 3)
+        self._program.add_column(use | {row: -count for row, count in nodes}, value=0.0)
 
     def _columns(self, cells: _Cells) -> tuple[Floats, Floats]:
         """Of every cell, way and batch: tokens/s of all layers, and seconds used beyond its own."""
@@ -361,7 +376,7 @@ def _prompt_s_per_token(times: LayerTimes, chunk: int | None) -> float:
 
 
 def _links(problem: Problem) -> tuple[float, float]:
-    """Seconds of the shortest link, and what two links between groups take more.
+    """Seconds of the shortest link, and what the links between a token's groups take more.
 
     The latter is 0 where a group holds the model. A new token comes back by a link, or by way of
     the coordinator.
@@ -375,13 +390,17 @@ def _links(problem: Problem) -> tuple[float, float]:
     if least_s == math.inf:
         return 0.0, 0.0
     groups = link_groups(problem, LinkTable(problem))
-    members = names_by_group(groups)
-    for group in members.values():
-        limits = [layer_limits(problem, name) for name in group]
-        if most_held(limits, num_layers=problem.model.num_layers) >= problem.model.num_layers:
-            return least_s, 0.0
+    limits = [
+        [layer_limits(problem, name) for name in group] for group in names_by_group(groups).values()
+    ]
+    num_layers = problem.model.num_layers
+    if any(most_held(group, num_layers=num_layers) >= num_layers for group in limits):
+        return least_s, 0.0
+    # A token visits at least as many groups as hold the model, and leaves each of them.
+    most_first = sorted((sum(one.middle for one in group) for group in limits), reverse=True)
+    visited = max(2, int(np.searchsorted(np.cumsum(most_first), num_layers)) + 1)
     group_N = np.array([groups[name] for name in names])
     ways_s = np.minimum(latency[:-1, :-1], latency[:-1, -1:] + latency[-1:, :-1])
     between_s = ways_s[group_N[:, None] != group_N[None, :]]
     slow_s = float(between_s.min(initial=math.inf))
-    return least_s, 0.0 if slow_s == math.inf else 2 * max(0.0, slow_s - least_s)
+    return least_s, 0.0 if slow_s == math.inf else visited * max(0.0, slow_s - least_s)

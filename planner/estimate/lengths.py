@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from planner.domain.errors import PlannerError
 from planner.domain.problem import Workload
@@ -50,9 +51,14 @@ class LengthStatistics:
         )
 
 
+@cache
+def _published_sample() -> LengthStatistics:
+    return LengthStatistics.of(itertools.islice(published_lengths(_SAMPLE_SEED), _SAMPLES))
+
+
 def lengths_like_published(workload: Workload) -> LengthStatistics:
     """The workload's means, spread and correlated like the published conversations'."""
-    sample = LengthStatistics.of(itertools.islice(published_lengths(_SAMPLE_SEED), _SAMPLES))
+    sample = _published_sample()
     # Reservations are part prompt, part output: scale both parts by their own means.
     outputs = sample.reserved_tokens - sample.prompt_tokens
     return LengthStatistics(

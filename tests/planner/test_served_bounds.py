@@ -172,6 +172,33 @@ def test_scarce_room_and_fewer_nodes_lower_the_bound():
     assert fewer < 0.6 * ample
 
 
+def test_a_slow_link_is_charged_for_every_region_that_a_token_must_visit():
+    """Four regions, each with room for a quarter of the model: only their order can differ."""
+    problem = cluster_problem([(0.01, 0.002)] * 8, num_layers=8, kv_token_layers=3000.0)
+    cluster, regions = problem.cluster, [f"region {number}" for number in range(4)]
+    nodes = tuple(
+        replace(node, region=regions[number // 2]) for number, node in enumerate(cluster.nodes)
+    )
+    [link] = cluster.region_links
+    links = tuple(
+        replace(link, source=source, target=target, latency_s=0.001 if source == target else 0.2)
+        for source in [*regions, "here"]
+        for target in [*regions, "here"]
+    )
+    problem = replace(
+        problem,
+        cluster=replace(cluster, nodes=nodes, region_links=links),
+        compute_profiles={
+            name: replace(profile, max_layers=1)
+            for name, profile in problem.compute_profiles.items()
+        },
+    )
+    placement = placed(*((number, number + 1) for number in range(8)))
+    flow = balanced_flow(problem, placement, partial_inference=True)
+    estimate = Estimator(problem, policy=RUNTIME_POLICY).of(placement, flow)
+    assert estimate.decode_tokens_per_s <= bound_of(problem) < 1.5 * estimate.decode_tokens_per_s
+
+
 def test_a_plan_tells_its_bound_from_the_search_on():
     problem = tiny_problem([[900.0, 400.0]] * 2, num_layers=2)
     heard = []
