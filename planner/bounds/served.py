@@ -253,16 +253,8 @@ class _Search:
                 way = int(ways_of_kind[gain_CW[cell, ways_of_kind].argmax()])
                 batch = int(gain_CWB[cell, way].argmax())
                 value, own = float(value_CWB[cell, way, batch]), int(self._rows_C[cell])
-                program.add_column(
-                    {
-                        kind: 1.0,
-                        own: float(use_CWB[cell, way, batch]),
-                        own + 1: -value,
-                        own + 2: value,
-                        own + 3 + kind: 1.0,
-                    },
-                    value=value,
-                )
+                use = {kind: 1.0, own: float(use_CWB[cell, way, batch]), own + 3 + kind: 1.0}
+                program.add_column(use | {own + 1: -value, own + 2: value}, value=value)
         self._active = np.flatnonzero(solution.amounts[self._columns_C] > 0)
         return least * _ROUNDING
 
