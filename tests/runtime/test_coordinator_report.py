@@ -28,6 +28,20 @@ def desired(tmp_path: Path) -> CoordinatorDesired:
     return desired_state(tmp_path)
 
 
+def reports_of(one: Follower, client: WebClient, news: asyncio.Event) -> asyncio.Task[None]:
+    """A task that reports as a coordinator does, until it is cancelled."""
+    return asyncio.create_task(
+        report_forever(
+            client,
+            one.follower,
+            announcement=ANNOUNCEMENT,
+            make_report=lambda: one.report,
+            reaching=Reaching(own_endpoint=ANNOUNCEMENT.data_endpoint, on_change=news.set),
+            news=news,
+        )
+    )
+
+
 def test_the_report_says_what_is_missing_and_then_what_runs(
     tmp_path: Path, desired: CoordinatorDesired
 ) -> None:
@@ -185,16 +199,7 @@ def test_while_helixweb_refuses_every_call_news_of_a_stage_causes_one_attempt(
     async def talk(web: FakeWeb) -> None:
         news = asyncio.Event()
         async with WebClient(web.url, credential="c") as client:
-            reporting = asyncio.create_task(
-                report_forever(
-                    client,
-                    one.follower,
-                    announcement=ANNOUNCEMENT,
-                    make_report=lambda: one.report,
-                    reaching=Reaching(own_endpoint=ANNOUNCEMENT.data_endpoint, on_change=news.set),
-                    news=news,
-                )
-            )
+            reporting = reports_of(one, client, news)
             for attempts in (1, 2, 3):  # the first is made at the start
                 news.set()
                 await asyncio.to_thread(
@@ -221,16 +226,7 @@ def test_reports_go_on_while_a_tokenizer_is_fetched(
         news = asyncio.Event()
         async with WebClient(web.url, credential="c") as client:
             applying = asyncio.create_task(one.follower.apply(web.coordinator_desired))
-            reporting = asyncio.create_task(
-                report_forever(
-                    client,
-                    one.follower,
-                    announcement=ANNOUNCEMENT,
-                    make_report=lambda: one.report,
-                    reaching=Reaching(own_endpoint=ANNOUNCEMENT.data_endpoint, on_change=news.set),
-                    news=news,
-                )
-            )
+            reporting = reports_of(one, client, news)
             await asyncio.to_thread(wait_until, lambda: len(web.reports) >= 3, what="reports")
             assert not applying.done()
             hub.answering.set()
