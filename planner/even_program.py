@@ -5,8 +5,8 @@ s.t.      A x = b,   0 <= x_v <= upper_v
 
 For prices y of the equations the best x is clip(weight * A^T y, 0, upper); what is left is to find
 prices at which A x = b. A damped Newton method on the dual, which is smooth and convex, finds them
-in some ten steps and, once it knows which bounds hold, exactly. Its matrix is dense: made for a
-thousand or two equations.
+in some ten steps and, once it knows which bounds hold, exactly. Equations that share no variable with
+each other are eliminated from its steps first; the matrix of the others is dense.
 """
 
 from dataclasses import dataclass
@@ -81,8 +81,7 @@ def most_even(equations: Equations, *, weights_V: Floats, upper_V: Floats) -> Fl
             if solves_left == 0:
                 return best_V if least <= _ACCEPTED else None
             solves_left -= 1
-            damped_RR = hessian_RR + np.diag(damping * full_diagonal_R)
-            direction_R = np.linalg.solve(damped_RR, missed_R)
+            direction_R = pairs.solved(hessian_RR, damping * full_diagonal_R, missed_R)
             tried_R = prices_R + direction_R
             tried_V, tried_missed_R, tried = primal(tried_R)
             wanted = _SUFFICIENT_DECREASE * float(missed_R @ direction_R)
@@ -112,15 +111,39 @@ class _Pairs:
         right = starts[left] + within
         self._columns = columns[left]
         self._products = values[left] * values[right]
-        self._cells = rows[left] * num_rows + rows[right]
+        touches_RR = np.zeros((num_rows, num_rows), dtype=np.bool_)
+        touches_RR[rows[left], rows[right]] = True
+        is_apart, is_touched = np.zeros((2, num_rows), dtype=np.bool_)
+        for row in np.argsort(touches_RR.sum(axis=1), kind="stable"):
+            if not is_touched[row]:
+                is_apart[row] = True
+                is_touched |= touches_RR[row]
+        # Equations of which no two share a variable come first.
+        self._num_apart = int(is_apart.sum())
+        self._order_R = np.argsort(~is_apart, kind="stable")
+        place_R = np.argsort(self._order_R)
+        self._cells = place_R[rows[left]] * num_rows + place_R[rows[right]]
         self._num_rows = num_rows
 
     def product(self, diagonal_V: Floats) -> Floats:
-        """A diag(d) A^T, square in the equations."""
+        """A diag(d) A^T, square in the equations, in the order of `solved`."""
         used = diagonal_V[self._columns] > 0
         flat: Floats = np.bincount(
             self._cells[used],
             self._products[used] * diagonal_V[self._columns[used]],
             minlength=self._num_rows * self._num_rows,
-        ).astype(np.float64)
+        ).astype(np.float64, copy=False)
         return flat.reshape(self._num_rows, self._num_rows)
+
+    def solved(self, product_RR: Floats, added_R: Floats, right_R: Floats) -> Floats:
+        """x of (product + diag(added)) x = right."""
+        count, order_R = self._num_apart, self._order_R
+        added, right = added_R[order_R], right_R[order_R]
+        own = np.diagonal(product_RR)[:count] + added[:count]
+        cross = product_RR[count:, :count]
+        shares = cross / own
+        left = product_RR[count:, count:] + np.diag(added[count:]) - shares @ cross.T
+        dense = np.linalg.solve(left, right[count:] - shares @ right[:count])
+        found_R = np.empty(self._num_rows)
+        found_R[order_R] = np.concatenate(((right[:count] - dense @ cross) / own, dense))
+        return found_R
