@@ -5,8 +5,8 @@ s.t.      A x = b,   0 <= x_v <= upper_v
 
 For prices y of the equations the best x is clip(weight * A^T y, 0, upper); what is left is to find
 prices at which A x = b. A damped Newton method on the dual, which is smooth and convex, finds them
-in some ten steps and, once it knows which bounds hold, exactly. Equations that share no variable with
-each other are eliminated from its steps first; the matrix of the others is dense.
+in some ten steps and, once it knows which bounds hold, exactly. Equations that share no variable
+with each other are eliminated from its steps first; the matrix of the others is dense.
 """
 
 from dataclasses import dataclass

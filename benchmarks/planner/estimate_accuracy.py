@@ -118,7 +118,7 @@ def _divided(problem: Problem, trials: Trials, *, seed: int) -> Iterator[tuple[s
                     goal=trials.goal,
                     seed=seed * 31 + number * 7 + place,
                 )
-                arena.seed_by_patterns(_stop(1.0))
+                arena.seed_by_patterns(_stop(1.0), further=_stop(1.0))
                 arena.anneal(moves=moves, hot=_ARENA_HOTNESS)
                 if arena.best is not None:
                     parts.append(arena.best)

@@ -74,7 +74,7 @@ class NodeFigures:
         self.shared = SharedLinks.of(problem.cluster, names)
         linked = {end for link in problem.cluster.links for end in (link.source, link.target)}
         # Nodes that all links treat alike: by region and hop, unless a link names one.
-        self._likeness = {
+        self.likeness = {
             name: name
             if name in linked or name == COORDINATOR
             else f"{hop_s(problem, name)} {problem.cluster.region_of(name)}"
@@ -125,7 +125,7 @@ class NodeFigures:
         for shares in (last, first):
             alike: dict[str, tuple[str, float]] = {}
             for name, share in shares.items():
-                likeness = self._likeness[name]
+                likeness = self.likeness[name]
                 example, known = alike.get(likeness, (name, 0.0))
                 alike[likeness] = example, known + share
             ends.append(alike)

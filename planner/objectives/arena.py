@@ -61,12 +61,16 @@ class Arena:
         if stages is not None:
             self._keep(stages, self._search.score(stages))
 
-    def seed_by_patterns(self, stop: Stop, *, share_s: float) -> None:
+    def score_of(self, placement: Placement) -> float:
+        """0 where it is not stages."""
+        stages = self._search.stages_of(placement)
+        return 0.0 if stages is None else self._search.score(stages)
+
+    def seed_by_patterns(self, stop: Stop, *, further: Stop) -> None:
         """The most flow at a sweep of hop limits: the front of few hops against much flow.
 
-        Some stages at least; others only within its share of the time.
+        Some stages at least, before `stop`; others before `further` ends.
         """
-        share = stop.within(share_s)
         nodes = [node for node in self._problem.cluster.nodes if node.name in self.names]
         if not nodes:
             return
@@ -81,7 +85,7 @@ class Arena:
         )
         limits = [limits[len(limits) // 2], *limits, most]
         for limit in dict.fromkeys(limits):
-            if stop.is_over() or (self._known and share.is_over()):
+            if stop.is_over() or (self._known and further.is_over()):
                 return
             found = Board(
                 apart,

@@ -1,6 +1,6 @@
 """Ways to divide a cluster's nodes among components that each hold the whole model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from planner.capacity import layer_limits, most_held
 from planner.domain.problem import Problem
@@ -11,8 +11,7 @@ Partition = tuple[tuple[str, ...], ...]
 
 
 def partitions(problem: Problem) -> list[Partition]:
-    """By compute profile, by region, by both, fast nodes and slow ones, and into 2 to 4 parts of
-    equal mix; none twice.
+    """By compute profile, by region, by both, and fast nodes and slow ones; none twice.
 
     Groups too small for the model join the smallest group with which they can hold it.
     """
@@ -27,15 +26,23 @@ def partitions(problem: Problem) -> list[Partition]:
 def _groupings(problem: Problem) -> Iterator[list[list[str]]]:
     cluster = problem.cluster
     yield list(cluster.names_by(lambda node: node.compute_profile).values())
-    yield list(cluster.names_by(lambda node: node.region).values())
-    by_both = list(cluster.names_by(lambda node: (node.region, node.compute_profile)).values())
-    yield by_both
-    if len(cluster.names_by(lambda node: node.region)) == 1:
+    kind_of = {node.name: node.compute_profile for node in cluster.nodes}
+    regions = list(cluster.names_by(lambda node: node.region).values())
+    yield regions
+    if len(regions) == 1:
         yield from _by_speed(problem)
-    for copies in range(2, tuned.MOST_COPIES + 1):
-        # Like nodes dealt out in turn, beginning where the last kind ended: parts of equal size.
-        in_turn = [name for group in by_both for name in group]
-        yield [in_turn[first::copies] for first in range(copies)]
+    yield [
+        list(part)
+        for region in _joined(problem, regions)
+        for part in _joined(problem, _by(kind_of, region))
+    ]
+
+
+def _by(kind_of: Mapping[str, str], names: Iterable[str]) -> list[list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(kind_of[name], []).append(name)
+    return list(groups.values())
 
 
 def _by_speed(problem: Problem) -> Iterator[list[list[str]]]:

@@ -1,13 +1,15 @@
 """The search for an objective other than flow: estimates to search by, simulations to decide by.
 
 1. Candidates from elsewhere (baselines, what ran before, the largest flow) are estimated.
-2. Arenas: the whole cluster, and every part of every way to divide it into components. Each is
+2. Arenas: the whole cluster, and the parts of every way to divide it into components. Each is
    seeded by the stage patterns of a sweep of hop limits and annealed on the estimate, in rounds of
-   growing length, until rounds in a row find nothing better. With pins there is one arena, of the
+   growing length, until rounds in a row find little. After each, the best components of all arenas
+   and baselines that serve most together are one candidate (`planner.objectives.packing`), and
+   arenas far below what their nodes serve in it are given up. With pins there is one arena, of the
    free nodes, and stages laid around the pins are candidates too.
-3. The best placements by estimate, and every baseline, are simulated under the policy, and
-   neighbours of the leader while there is time (`planner.objectives.contest`). So the answer is
-   below no baseline under that policy.
+3. The best placements by estimate, and every baseline that may serve more, are simulated under the
+   policy, then neighbours of the leader while there is time (`planner.objectives.contest`). Of
+   components those that serve most by simulation are put together again.
 
 Rounds count moves, not seconds: the clock only cuts them off.
 """
@@ -17,17 +19,20 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeAlias
 
 from planner.capacity import allowed_limits
 from planner.domain.errors import PlannerError
-from planner.domain.placement import LayerRange, Placement, together
+from planner.domain.placement import Placement
 from planner.domain.plan_forecast import PlanForecast
-from planner.domain.problem import Problem
 from planner.max_flow import mean_hops
 from planner.objectives.arena import Arena
 from planner.objectives.contest import Contest
+from planner.objectives.goal import Aim
+from planner.objectives.packing import Packing
 from planner.objectives.partitions import partitions
+from planner.objectives.samples import Shape
 from planner.objectives.trial import Trial, Trials
 from planner.placers.around_pins import AroundPins
 from planner.placers.base import StopReason
@@ -37,11 +42,11 @@ from planner.tuning.served import ServedSearchTuning as tuned
 
 PLACER = "stages by estimate"
 COMPONENTS = "components by estimate"
+REPACKED = "components by simulation"
 CLIMBED = "stages by simulation"
 
 
-_Stage: TypeAlias = tuple[int, frozenset[tuple[tuple[str, str], int]]]
-_Shape: TypeAlias = Counter[frozenset[tuple[_Stage, int]]]
+_Lengths: TypeAlias = tuple[int, ...]
 _Key: TypeAlias = tuple[tuple[tuple[str, int, int], ...], frozenset[frozenset[str]]]
 
 
@@ -70,6 +75,9 @@ class ServingSearch:
         self._guards: list[Trial] = []
         self.best: Trial | None = None
         self._whole: Arena | None = None
+        self._packing = Packing(trials.problem)
+        # Whether what components serve apart adds up to what they do together.
+        self._adds_up = trials.goal.aim is Aim.THROUGHPUT and not self._rules.pinned
         self._contest = Contest(trials, seed=seed)
 
     def offer(
@@ -100,39 +108,33 @@ class ServingSearch:
     def run(self, stop: Stop) -> StopReason:
         """Search; returns why it ended."""
         limit_s = stop.left_s
-        divisions = self._divisions()
-        self._whole = divisions[0][0]
+        arenas = self._arenas()
+        self._whole = arenas[0]
         if self._rules.pinned:
             self._search_around_pins(stop.within(tuned.PINS_SHARE_OF_TIME * limit_s))
         seeding = stop.within(limit_s * tuned.SEEDING_SHARE_OF_TIME)
-        arenas_left = sum(map(len, divisions))
-        reached = []
-        for division in divisions:
-            for arena in division:
-                arena.seed_by_patterns(seeding, share_s=seeding.left_s / arenas_left)
-                arenas_left -= 1
-            reached.append(self._offer_division(division, stop))
+        arenas.sort(key=lambda arena: len(arena.names))
+        for number, arena in enumerate(arenas):
+            arena.seed_by_patterns(
+                stop, further=seeding.within(seeding.left_s / (len(arenas) - number))
+            )
+        self._offer_best(arenas, stop)
         idle = 0
         for number in range(tuned.MOST_ROUNDS):
+            share = tuned.HOPELESS if number else tuned.HOPELESS_AT_FIRST
+            arenas = [one for one in arenas if one.score >= share * self._packing.worth(one.names)]
             before = self.best.value if self.best else 0.0
-            is_short = stop.left_s < tuned.SHORT_OF_TIME * limit_s
-            if number >= (1 if is_short else tuned.DIVIDED_AFTER_ROUNDS):
-                divisions = [
-                    division
-                    for division, value in zip(divisions, reached, strict=True)
-                    if len(division) == 1 or value >= tuned.HOPELESS * before
-                ]
-            if stop.is_over() or idle >= tuned.IDLE_ROUNDS or not divisions:
+            if not arenas or stop.is_over() or idle >= tuned.IDLE_ROUNDS:
                 break
-            divisions.sort(key=lambda division: -len(division))  # small arenas take less time
-            reached = []
-            for at, division in enumerate(divisions):
-                own = stop.within(stop.left_s / (len(divisions) - at))
-                for arena in division:
-                    self._anneal(arena, number, own)
-                reached.append(self._offer_division(division, stop))
+            per_node_s = (
+                tuned.ROUND_SHARE_OF_TIME * stop.left_s / sum(len(one.names) for one in arenas)
+            )
+            for arena in arenas:
+                self._anneal(arena, number, stop.within(per_node_s * len(arena.names)))
+            self._offer_best(arenas, stop)
             after = self.best.value if self.best else 0.0
-            idle = 0 if after > before * (1 + 1e-3) else idle + 1
+            idle = 0 if after > before * (1 + tuned.WORTH_A_ROUND) else idle + 1
+        self._offer_others()
         if stop.is_cancelled():
             return "cancelled"
         return "time limit" if stop.left_s <= 0 else "heuristic"
@@ -157,11 +159,21 @@ class ServingSearch:
         )
 
     def ranked(self) -> list[Trial]:
-        """By estimate, the best first, without those that serve nothing or repeat another."""
+        """By estimate, the best first, without those that serve nothing or repeat another.
+
+        Behind the best those whose stages are of other lengths than all before come first.
+        """
         ranked = sorted(self._tried.values(), key=lambda trial: trial.value, reverse=True)
         ranked = [trial for trial in ranked[: tuned.COMPARED] if trial.value > 0]
         ranked.sort(key=lambda trial: -trial.value * (1 - tuned.PER_HOP * mean_hops(trial.flow)))
-        return distinct(self._trials.problem, ranked)
+        lengths: dict[_Lengths, list[Trial]] = {}
+        for trial in distinct(self._trials, ranked):
+            held = sorted(map(len, trial.placement.layers.values()))
+            lengths.setdefault(tuple(held), []).append(trial)
+        return [
+            *(alike[0] for alike in lengths.values()),
+            *chain.from_iterable(alike[1:] for alike in lengths.values()),
+        ]
 
     def _check_limits(self, best: Trial) -> None:
         """`best` was not simulated, or not within the limits. Raises LimitsNotKept."""
@@ -206,6 +218,8 @@ class ServingSearch:
 
     def _neighbours(self, trial: Trial) -> Iterator[Trial]:
         """Stages that short walks reach from the trial's and that are estimated nearly as good."""
+        if trial.placement.components:
+            yield from self._repacked()
         arena = self._whole
         if arena is None or trial.placement.components or not self._trials.goal.climbs:
             return
@@ -215,54 +229,62 @@ class ServingSearch:
             if len(self._tried) > before and found.value >= tuned.WORTH_A_SIMULATION * trial.value:
                 yield found
 
+    def _repacked(self) -> Iterator[Trial]:
+        """Components by what they served when they were simulated."""
+        packed = self._packing.packed(
+            self.board.program_limits(self._seed), value_of=self._trials.simulated_tokens_per_s
+        )
+        if packed is not None:
+            yield self.offer(packed, placer=REPACKED)
+
     def _with_pins(self, placement: Placement) -> Placement:
         """Arenas know free nodes only; pinned ones join."""
         if not self._rules.pinned:
             return placement
         return Placement(layers={**placement.layers, **self._rules.pinned})
 
-    def _divisions(self) -> list[list[Arena]]:
+    def _arenas(self) -> list[Arena]:
+        """The whole cluster's comes first."""
         problem = self._trials.problem
         whole = tuple(node.name for node in problem.cluster.nodes)
-        divisions = []
         divided = [] if self._rules.pinned else partitions(problem)
-        for number, partition in enumerate([(whole,), *divided]):
-            divisions.append(
-                [
-                    Arena(
-                        self._trials.estimator,
-                        names=names,
-                        rules=self._rules,
-                        goal=self._trials.goal,
-                        seed=self._seed * 37 + number * 5 + part,
-                    )
-                    for part, names in enumerate(partition)
-                ]
+        arenas = [
+            Arena(
+                self._trials.estimator,
+                names=names,
+                rules=self._rules,
+                goal=self._trials.goal,
+                seed=self._seed * 37 + number,
             )
+            for number, names in enumerate(dict.fromkeys([whole, *chain(*divided)]))
+        ]
         for trial in list(self._tried.values()):
-            for division in divisions:
-                for arena in division:
-                    arena.offer(trial.placement)
-        return divisions
+            parts = trial.placement.parts
+            for part in parts if len(parts) > 1 and self._adds_up else ():
+                self._packing.offer(part, arenas[0].score_of(part))
+            for arena in arenas:
+                arena.offer(trial.placement)
+        return arenas
 
-    def _offer_division(self, division: list[Arena], stop: Stop) -> float:
-        """The best of every arena together; of the whole cluster's, the others it keeps too.
+    def _offer_best(self, arenas: list[Arena], stop: Stop) -> None:
+        """The best of every arena, and those that serve most together."""
+        for arena in arenas:
+            if arena.best is None:
+                continue
+            if self._adds_up:
+                self._packing.offer(arena.best, arena.score)
+            if self.best is None or arena.score > self.best.value:
+                self.offer(self._with_pins(arena.best), placer=PLACER)
+        packed = self._packing.packed(replace(self.board.program_limits(self._seed), stop=stop))
+        if packed is not None:
+            self.offer(packed, placer=COMPONENTS)
 
-        Returns the best value of these, 0 if there are none.
-        """
-        if len(division) == 1:
-            value = 0.0
-            for placement in division[0].placements():
-                offered = self.offer(self._with_pins(placement), placer=PLACER)
-                value = max(value, offered.value)
-                if stop.is_over():
-                    break
-            return value
-        parts = [arena.best for arena in division]
-        placed = [part for part in parts if part is not None]
-        if len(placed) < 2:
-            return 0.0
-        return self.offer(together(placed), placer=COMPONENTS).value
+    def _offer_others(self) -> None:
+        """What simulations may rank above the best by estimate."""
+        least = tuned.WORTH_A_SIMULATION * self.best.value if self.best else 0.0
+        if self._whole is not None and self._whole.score >= least:
+            for placement in self._whole.placements():
+                self.offer(self._with_pins(placement), placer=PLACER)
 
     def _search_around_pins(self, stop: Stop) -> None:
         """Stages laid around the pins at several hop limits, then free nodes moved and exchanged.
@@ -302,39 +324,23 @@ class ServingSearch:
         """A round in slices, so that the clock and a cancel are heard."""
         left = tuned.MOVES_PER_NODE * 2**number * len(arena.names)
         while left > 0 and not stop.is_over():
-            moves = min(left, tuned.MOVES_AT_ONCE)
+            moves = min(left, max(1, tuned.MOVES_AT_ONCE // len(arena.names)))
             arena.anneal(moves=moves, hot=tuned.HOTNESS[number % len(tuned.HOTNESS)])
             left -= moves
 
 
-def distinct(problem: Problem, trials: Iterable[Trial]) -> list[Trial]:
+def distinct(trials: Trials, ranked: Iterable[Trial]) -> list[Trial]:
     """Without those whose estimate, flow and shape equal a better one's: the same plan by other
     names."""
-    kept: list[Trial] = []
-    shapes: list[_Shape] = []
-    for trial in trials:
-        shape = _shape(problem, trial.placement)
+    kept: list[tuple[Counter[Shape], Trial]] = []
+    for trial in ranked:
+        shape = Counter(map(trials.shape, trial.placement.parts))
         if not any(
             shape == known
             and abs(trial.value - other.value) <= tuned.ALIKE * other.value
             and abs(trial.flow.value_tokens_per_s - other.flow.value_tokens_per_s)
             <= tuned.ALIKE * other.flow.value_tokens_per_s
-            for other, known in zip(kept, shapes, strict=True)
+            for known, other in kept
         ):
-            kept.append(trial)
-            shapes.append(shape)
-    return kept
-
-
-def _shape(problem: Problem, placement: Placement) -> _Shape:
-    """How often each component holds so many layers on nodes of these kinds, wherever they are."""
-    stages: dict[tuple[int, LayerRange], Counter[tuple[str, str]]] = {}
-    for name, held in placement.layers.items():
-        node = problem.cluster.node(name)
-        kinds = stages.setdefault((placement.component_of(name), held), Counter())
-        kinds[node.compute_profile, node.region] += 1
-    components: dict[int, Counter[_Stage]] = {}
-    for (component, held), kinds in stages.items():
-        stage = (len(held), frozenset(kinds.items()))
-        components.setdefault(component, Counter())[stage] += 1
-    return Counter(frozenset(component.items()) for component in components.values())
+            kept.append((shape, trial))
+    return [trial for _, trial in kept]

@@ -1,18 +1,15 @@
 """One placement held against a goal: its balanced flow, its estimate, and its simulations."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import TypeAlias
 
 from planner.balanced_flow import balanced_flow
 from planner.capacity import coverage_tokens_per_s
 from planner.domain.flow import Flow
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import Placement
 from planner.domain.plan_forecast import (
     EstimatedFigures,
-    Percentiles,
     PlanForecast,
     SimulatedFigures,
 )
@@ -21,18 +18,16 @@ from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.estimate import Estimate, Estimator
 from planner.max_flow import mean_hops, routing_weights
 from planner.objectives.goal import Goal
+from planner.objectives.samples import Miss, Sample, Shape, mean_of_seeds, summed
 from planner.objectives.thinning import thinned
 from planner.placers.board import Score
-from planner.simulator.forecast import Forecast, Spread
 from planner.simulator.simulate import InvalidSimulation, SimulationOptions, simulate
 from planner.timing import timing_source
 from planner.tuning.served import TrialTuning as tuned
 from planner.workload.arrivals import poisson, requests
-from planner.workload.demand import Arrivals, Backlog, Demand
+from planner.workload.demand import Arrivals, Backlog, Demand, prompts_in_flight
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import InvalidWorkload
-
-_Key: TypeAlias = tuple[frozenset[tuple[str, LayerRange]], tuple[frozenset[str], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +51,6 @@ class Trial:
             merit=(self.value,),
             objective_value=self.value if self.keeps_limits else 0.0,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Miss:
-    """How near a plan came to latency limits that it did not keep."""
-
-    placer: str
-    requests_per_s: float
-    ttft_s: float
-    tpot_s: float
-    excess: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +92,9 @@ class Trials:
         self.policy = policy
         self.partial_inference = partial_inference
         self._max_hops = max_hops
-        self._share_of: dict[_Key, Trial] = {}
+        self._sample_of: dict[Shape, Sample] = {}
+        self._rate_of: dict[Shape, float] = {}
+        self._figures_of: dict[tuple[Shape, Span, tuple[int, ...]], SimulatedFigures | None] = {}
         self.nearest_miss: Miss | None = None
         self._unlimited = Estimator(problem, policy=policy)
         self.estimator = self._unlimited
@@ -159,21 +145,67 @@ class Trials:
         )
 
     def simulated(
-        self, trial: Trial, *, seeds: Sequence[int], span: Span
+        self,
+        trial: Trial,
+        *,
+        seeds: Sequence[int],
+        span: Span,
+        is_in_time: Callable[[float], bool] = lambda _: True,
     ) -> SimulatedFigures | None:
-        """None where the estimate serves nothing, or no request of the workload fits.
+        """None where the estimate serves nothing, no request of the workload fits, or it is late.
 
-        Of large plans a share of every stage is simulated; what it serves is taken times the ratio
-        of the whole plan's estimate to the share's. Requests always wait; for "latency" they arrive
-        at random, at the highest rate found at which the request at the goal's percentile keeps to
-        the limits; None where that is at none, `nearest_miss` then tells how near one came.
+        Components of large plans run apart unless bandwidth is shared, each for its own lifetimes,
+        as long as `is_in_time` allows the seconds that they take together; those that are late
+        count by their estimates, where these are the lesser part. Of large components a share of
+        every stage is simulated, and taken times the ratio of the estimates.
+
+        Requests always wait; for "latency" they arrive at random, at the highest rate found at
+        which the request at the goal's percentile keeps to the limits; None where none does, and
+        `nearest_miss` is how near one came.
         """
-        whole_rate = trial.estimate.decode_tokens_per_s
-        if whole_rate <= 0:
+        if trial.estimate.decode_tokens_per_s <= 0:
+            return None
+        samples = self._samples(trial)
+        needed_s, late_tokens_per_s, begun = 0.0, 0.0, []
+        for sample in sorted(samples, key=lambda one: self._left_s(one, span, tuple(seeds))):
+            needed_s += self._left_s(sample, span, tuple(seeds))
+            if is_in_time(needed_s):
+                begun.append(sample)
+            else:
+                late_tokens_per_s += sample.tokens_per_s
+        whole = sum(sample.tokens_per_s for sample in samples)
+        if late_tokens_per_s > (1 - tuned.LEAST_SIMULATED_SHARE) * whole:
+            return None
+        found = [
+            (sample, figures)
+            for sample in begun
+            if (figures := self._sampled(sample, seeds=tuple(seeds), span=span)) is not None
+        ]
+        if not found:
             return None
         nodes = len(trial.placement.layers)
-        trial = self._to_simulate(trial)
-        rate = trial.estimate.decode_tokens_per_s
+        return summed(found, late_tokens_per_s=late_tokens_per_s, nodes=nodes)
+
+    def simulated_tokens_per_s(self, part: Placement) -> float | None:
+        """What a component of a large plan served when it was simulated last."""
+        return self._rate_of.get(self.shape(part))
+
+    def _sampled(
+        self, sample: Sample, *, seeds: tuple[int, ...], span: Span
+    ) -> SimulatedFigures | None:
+        if sample.shape is None:
+            return self._simulated(sample, seeds=seeds, span=span)
+        key = sample.shape, span, seeds
+        if key not in self._figures_of:
+            found = self._simulated(sample, seeds=seeds, span=span)
+            self._figures_of[key] = found
+            self._rate_of[sample.shape] = sample.scale * found.decode_tokens_per_s if found else 0.0
+        return self._figures_of[key]
+
+    def _simulated(
+        self, sample: Sample, *, seeds: Sequence[int], span: Span
+    ) -> SimulatedFigures | None:
+        trial = sample.trial
         lifetime_s = self._lifetime_s(trial)
         enough = span.for_requests_in_flight(trial.estimate.held)
         options = SimulationOptions(
@@ -181,16 +213,10 @@ class Trials:
         )
         try:
             if self.goal.has_limits:
-                found = self._within_limits(trial, options, seeds=seeds)
-            else:
-                found = self._runs(trial, options, seeds=seeds, requests_per_s=None)
+                return self._within_limits(trial, options, seeds=seeds)
+            return self._runs(trial, options, seeds=seeds, prompts=sample.prompts)
         except (InvalidSimulation, InvalidWorkload):
             return None  # requests that never fit, or all served at once: nothing to measure
-        if found is None:
-            return None
-        return _scaled(
-            found, whole_rate / rate, simulated_share=len(trial.placement.layers) / nodes
-        )
 
     def _within_limits(
         self, trial: Trial, options: SimulationOptions, *, seeds: Sequence[int]
@@ -241,42 +267,91 @@ class Trials:
         options: SimulationOptions,
         *,
         seeds: Sequence[int],
-        requests_per_s: float | None,
+        requests_per_s: float | None = None,
+        prompts: int | None = None,
     ) -> SimulatedFigures:
-        weights = routing_weights(trial.flow)
-        return _mean(
-            [
-                self._run(trial, weights, options, seed=seed, requests_per_s=requests_per_s)
-                for seed in seeds
-            ],
-            seeds=seeds,
-            requests_per_s=requests_per_s,
-        )
+        workload, runs = self.problem.workload, []
+        for seed in seeds:
+            lengths = scaled_lengths(
+                seed,
+                mean_prompt_tokens=workload.mean_prompt_tokens,
+                mean_output_tokens=workload.mean_output_tokens,
+            )
+            demand: Demand = Backlog(lengths=lengths, prompts_in_flight=prompts)
+            if requests_per_s is not None:
+                arrivals = poisson(rate_per_s=requests_per_s, seed=seed)
+                demand = Arrivals(requests=requests(arrivals, lengths))
+            runs.append(
+                simulate(
+                    self.problem,
+                    placement=trial.placement,
+                    routing_weights=routing_weights(trial.flow),
+                    demand=demand,
+                    policy=self.policy,
+                    partial_inference=self.partial_inference,
+                    options=options,
+                )
+            )
+        return mean_of_seeds(runs, seeds=seeds, requests_per_s=requests_per_s)
 
-    def simulation_s(self, trial: Trial, span: Span) -> float:
+    def simulation_s(self, trial: Trial, span: Span, *, seeds: Sequence[int] = (0,)) -> float:
         """About how long the simulator will need; by its speed on the published clusters."""
-        trial = self._to_simulate(trial)
+        return sum(self._left_s(sample, span, tuple(seeds)) for sample in self._samples(trial))
+
+    def _left_s(self, sample: Sample, span: Span, seeds: tuple[int, ...]) -> float:
+        if (sample.shape, span, seeds) in self._figures_of:
+            return 0.0
+        trial = sample.trial
         lifetimes = span.for_requests_in_flight(trial.estimate.held).lifetimes
         tokens = trial.estimate.decode_tokens_per_s * lifetimes * self._lifetime_s(trial)
         requests = tokens / self.problem.workload.mean_output_tokens
-        routed = requests * len(trial.placement.layers)
-        return (
-            tokens * mean_hops(trial.flow) / tuned.TOKEN_HOPS_PER_S
-            + routed / tuned.ROUTED_NODES_PER_S
-        )
+        used = sum(edge.flow_tokens_per_s > 0 for edge in trial.flow.edges)
+        routing_s = requests * used / tuned.ROUTED_CONNECTIONS_PER_S
+        return len(seeds) * (tokens * mean_hops(trial.flow) / tuned.TOKEN_HOPS_PER_S + routing_s)
 
-    def _to_simulate(self, trial: Trial) -> Trial:
-        """The trial, or of a large plan that of a share of every stage."""
-        if len(trial.placement.layers) <= tuned.MOST_SIMULATED_NODES:
-            return trial
-        key = frozenset(trial.placement.layers.items()), trial.placement.components
-        if key not in self._share_of:
-            placement = thinned(
-                self.problem, trial.placement, most_nodes=tuned.MOST_SIMULATED_NODES
+    def _samples(self, trial: Trial) -> list[Sample]:
+        """The trial, or of a large plan a share of every stage of a component of each shape."""
+        nodes = len(trial.placement.layers)
+        if nodes <= tuned.MOST_SIMULATED_NODES:
+            return [Sample(trial=trial, scale=1.0, nodes=nodes, shape=None)]
+        parts = trial.placement.parts
+        if self.goal.has_limits or self.problem.cluster.shared:
+            parts = (trial.placement,)
+        counts: dict[Shape, int] = {}
+        for part in parts:
+            shape = self.shape(part)
+            counts[shape] = counts.get(shape, 0) + 1
+            if shape not in self._sample_of:
+                whole = trial if len(parts) == 1 else self.estimated(part, placer=trial.placer)
+                fewer = thinned(self.problem, part, most_nodes=tuned.MOST_SIMULATED_NODES)
+                share = whole if fewer == part else self.estimated(fewer, placer=trial.placer)
+                if share.value <= 0:
+                    share = whole
+                scale = whole.estimate.decode_tokens_per_s / (
+                    share.estimate.decode_tokens_per_s or 1.0
+                )
+                self._sample_of[shape] = Sample(
+                    trial=share,
+                    scale=scale,
+                    nodes=len(part.layers),
+                    shape=shape,
+                    prompts=max(1, round(prompts_in_flight(nodes) / scale)),
+                )
+        return [
+            replace(self._sample_of[shape], count=count)
+            for shape, count in counts.items()
+            if self._sample_of[shape].trial.value > 0
+        ]
+
+    def shape(self, part: Placement) -> Shape:
+        """Equal for components of like nodes."""
+        figures, cluster = self._unlimited.figures, self.problem.cluster
+        return tuple(
+            sorted(
+                (cluster.node(name).compute_profile, figures.likeness[name], held.first, held.end)
+                for name, held in part.layers.items()
             )
-            share = self.estimated(placement, placer=trial.placer)
-            self._share_of[key] = share if share.value > 0 else trial
-        return self._share_of[key]
+        )
 
     def forecast(self, trial: Trial, simulated: SimulatedFigures | None) -> PlanForecast:
         rate = (
@@ -309,69 +384,3 @@ class Trials:
             for component in trial.estimate.components
             if component.decode_tokens_per_s > 0
         )
-
-    def _run(
-        self,
-        trial: Trial,
-        weights: Mapping[str, Mapping[str, float]],
-        options: SimulationOptions,
-        *,
-        seed: int,
-        requests_per_s: float | None = None,
-    ) -> Forecast:
-        workload = self.problem.workload
-        lengths = scaled_lengths(
-            seed,
-            mean_prompt_tokens=workload.mean_prompt_tokens,
-            mean_output_tokens=workload.mean_output_tokens,
-        )
-        demand: Demand = Backlog(lengths=lengths)
-        if requests_per_s is not None:
-            arrivals = poisson(rate_per_s=requests_per_s, seed=seed)
-            demand = Arrivals(requests=requests(arrivals, lengths))
-        return simulate(
-            self.problem,
-            placement=trial.placement,
-            routing_weights=weights,
-            demand=demand,
-            policy=self.policy,
-            partial_inference=self.partial_inference,
-            options=options,
-        )
-
-
-def _mean(
-    runs: Sequence[Forecast], *, seeds: Sequence[int], requests_per_s: float | None
-) -> SimulatedFigures:
-    return SimulatedFigures(
-        seeds=tuple(seeds),
-        requests_per_s=requests_per_s,
-        window_s=runs[0].window_s,
-        decode_tokens_per_s=fmean(run.decode_tokens_per_s for run in runs),
-        prompt_tokens_per_s=fmean(run.prompt_tokens_per_s for run in runs),
-        ttft=_percentiles([run.ttft for run in runs]),
-        itl=_percentiles([run.itl for run in runs]),
-        tpot=_percentiles([run.tpot for run in runs]),
-        e2e=_percentiles([run.e2e for run in runs]),
-        requests_in_flight=fmean(run.requests_running for run in runs),
-        utilisation_mean=fmean(run.utilisation_mean for run in runs),
-    )
-
-
-def _scaled(figures: SimulatedFigures, ratio: float, *, simulated_share: float) -> SimulatedFigures:
-    return replace(
-        figures,
-        simulated_share=simulated_share,
-        requests_per_s=None if figures.requests_per_s is None else ratio * figures.requests_per_s,
-        decode_tokens_per_s=ratio * figures.decode_tokens_per_s,
-        prompt_tokens_per_s=ratio * figures.prompt_tokens_per_s,
-        requests_in_flight=ratio * figures.requests_in_flight,
-    )
-
-
-def _percentiles(spreads: Sequence[Spread]) -> Percentiles:
-    return Percentiles(
-        p50_s=fmean(spread.p50_s for spread in spreads),
-        p95_s=fmean(spread.p95_s for spread in spreads),
-        p99_s=fmean(spread.p99_s for spread in spreads),
-    )

@@ -149,7 +149,7 @@ class AroundServed:
 
         def trials_of(points: Iterable[ReplanPoint]) -> list[Trial]:
             tried = [self._trials.estimated(one.placement, placer=one.method) for one in points]
-            return distinct(self._problem, tried)
+            return distinct(self._trials, tried)
 
         # What is near to what runs was perhaps chosen by simulation: there estimates know less.
         nearest = sorted(within, key=lambda point: (point.moved_bytes, -point.value))

@@ -32,11 +32,13 @@ def test_no_plan_is_judged_by_the_ramp_of_its_simulation(monkeypatch, left_s):
     )
     simulated, spans = Trials.simulated, []
 
-    def recorded(self, trial, *, seeds, span):
+    def recorded(self, trial, *, seeds, span, is_in_time):
+        if not is_in_time(span.lifetimes):
+            return None
         spans.append(span)
         return simulated(self, trial, seeds=seeds, span=span)
 
-    monkeypatch.setattr(Trials, "simulation_s", lambda _, __, span: span.lifetimes)
+    monkeypatch.setattr(Trials, "simulation_s", lambda _, __, span, **___: span.lifetimes)
     monkeypatch.setattr(Trials, "simulated", recorded)
     ranked = [
         trials.estimated(place(PROBLEM), placer="")
