@@ -119,6 +119,7 @@ class ServingSearch:
                 stop, further=seeding.within(seeding.left_s / (len(arenas) - number))
             )
         self._offer_best(arenas, stop)
+        arenas = [arena for arena in arenas if arena.names]  # none where every node is pinned
         idle = 0
         for number in range(tuned.MOST_ROUNDS):
             share = tuned.HOPELESS if number else tuned.HOPELESS_AT_FIRST

@@ -43,14 +43,14 @@ def replanned(run: PlanRun) -> PlanRun:
 
 
 def test_the_answers_rise_in_bytes_and_flow_and_start_with_no_move(plan: Plan, user: Any) -> None:
-    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    run = replanned(replanning.start_replan(plan, options=FOUND_SOON, budget_bytes=None, user=user))
     points = run.replan.points
     moved = [point["moved_bytes"] for point in points]
     flows = [point["flow_tokens_per_s"] for point in points]
     assert moved == sorted(moved)
     assert flows == sorted(flows)
     _, unmoved = zero_moves(
-        problem_from_dict(run.problem), plan_from_dict(plan.document).placement, options=OPTIONS
+        problem_from_dict(run.problem), plan_from_dict(plan.document).placement, options=FOUND_SOON
     )
     assert (moved[0], flows[0]) == (0, pytest.approx(unmoved.value_tokens_per_s))
     assert run.flow_tokens_per_s == pytest.approx(flows[-1])
