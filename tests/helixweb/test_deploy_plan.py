@@ -121,9 +121,8 @@ def test_what_keeps_one_deployment_from_being_tended_does_not_keep_the_others(
     with pytest.raises(ExceptionGroup) as raised:
         tasks.tend_deployments()
     assert sorted(tended) == deployed
-    assert sorted(str(error) for error in raised.value.exceptions) == [
-        f"of deployment {pk}" for pk in deployed
-    ]
+    said = {str(error) for error in raised.value.exceptions}
+    assert said == {f"of deployment {pk}" for pk in deployed}
 
 
 def test_tending_deployments_of_which_nothing_changed_costs_a_handful_of_queries_for_all(
