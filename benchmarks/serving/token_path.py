@@ -4,7 +4,7 @@ A stage that runs no model draws tokens at once for many streams; a coordinator 
 and events, and one client reads them. CHECKPOINT gives the tokenizer. Prints tokens/s, of
 coordinator and stage the microseconds of CPU time for a token, and by how much the gap between two
 tokens of a stream is longer than a step. The stage notes when its steps really ended, so at the end
-that gap is told apart into what the stage took and what came behind: how long a token is on its way
+that gap is divided into what the stage took and what came behind it: how long a token is on its way
 from the end of its step to the client, and by how much its gap at the client is longer than the gap
 between the two steps (median and p95; only with few streams is that the way, and not the queue for
 processors). Where fewer processors are free than these three processes would use, the CPU times are

@@ -133,7 +133,7 @@ class DataPlane:
     def watch(
         self, *, lost_links: Callable[[Collection[str]], Message] | None = None
     ) -> HeartbeatMonitor:
-        """Reports whether the peers that it is told to follow are there; called once at most."""
+        """Reports whether the peers that it follows are there; called once at most."""
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
         self._watch = HeartbeatMonitor(socket_for=self._heartbeat_socket, lost_links=lost_links)

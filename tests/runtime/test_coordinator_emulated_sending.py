@@ -66,7 +66,7 @@ def test_what_a_slow_link_has_not_sent_yet_lets_no_other_wait() -> None:
     sending = EmulatedSending(stages, network(bandwidth_bytes_per_s=1e-6))  # never, in a test
     try:
         sending.send("a", prompt(100))
-        sending.send("b", prompt(100))  # no link is told of: at once
+        sending.send("b", prompt(100))  # a link without a delay: at once
         assert stages.came.get(timeout=PATIENCE_S) == ("b", Kind.PROMPT)
         assert stages.came.empty()
     finally:
