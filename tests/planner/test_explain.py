@@ -93,6 +93,7 @@ def test_wider_shared_bandwidth_is_worth_what_its_price_says():
     )
 
 
+@pytest.mark.slow
 def test_a_search_may_find_more_than_the_kept_layers_allow():
     (value,) = (
         value
@@ -220,7 +221,7 @@ def test_where_one_node_brings_no_component_anything_those_that_serve_one_are_na
     assert any("3 ranges of layers of the component of n3 are as tight" in one for one in told)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), st.booleans())
 def test_an_added_node_is_worth_the_best_range_in_the_best_component(data, partial_inference):
     problem, layers = data.draw(placed_problems(max_nodes=4))

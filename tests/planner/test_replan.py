@@ -215,6 +215,7 @@ def most_served(problem, *, most_layers, rules=NO_RULES):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["n0", *(pytest.param(name, marks=pytest.mark.long) for name in ("n1", "n3"))]
 )
@@ -232,6 +233,7 @@ def test_the_front_of_served_tokens_is_what_trying_every_placement_finds(name):
     assert result.forecast.simulated.decode_tokens_per_s == result.forecast.value
 
 
+@pytest.mark.slow
 def test_the_answer_that_is_chosen_for_what_it_serves_keeps_the_budget():
     left = lost(CLUSTER, "n0")
     for layers in (2, 3):
@@ -240,6 +242,7 @@ def test_the_answer_that_is_chosen_for_what_it_serves_keeps_the_budget():
         assert chosen.value >= 0.9 * most_served(left, most_layers=layers)
 
 
+@pytest.mark.slow
 def test_a_component_that_lost_a_layer_leaves_what_the_others_serve():
     apart = replace(RUNNING, layers={**RUNNING.layers, "n3": LayerRange(first=0, end=2)})
     apart = replace(apart, components=(frozenset({"n0", "n1"}), frozenset({"n2", "n3"})))

@@ -119,6 +119,7 @@ def served_by_trying_everything(trials, layers):
     return min(trials.score(whole_components(trials.problem, one)).merit[0] for one in left)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "problem",
     [

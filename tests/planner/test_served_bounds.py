@@ -113,6 +113,7 @@ def chain(seed):
     return problem, placed(*ranges), policy
 
 
+@pytest.mark.slow
 def test_no_chain_of_nodes_is_simulated_to_serve_more_for_long():
     shares = []
     for seed in (1, 2, 3, 6, 10, 11, 19, 21, 22, 28, 29, 31, 35, 37):

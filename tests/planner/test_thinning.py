@@ -43,6 +43,7 @@ def test_components_that_serve_apart_are_left_out_where_stages_are_narrow():
     assert thinned(PROBLEM, apart, most_nodes=1).components == ()
 
 
+@pytest.mark.slow
 def test_what_a_share_serves_stands_for_the_whole(monkeypatch):
     def served() -> float:
         trials = Trials(

@@ -34,6 +34,7 @@ def test_a_released_request_frees_its_pages_everywhere_within_two_steps(turns: i
         stage.check_pages()
 
 
+@pytest.mark.slow
 def test_ten_thousand_requests_with_random_ends_leave_no_page_and_no_memory() -> None:
     """Shared prompts, a pool too small for all, preemptions, and ends at any moment."""
     rng = random.Random(4)

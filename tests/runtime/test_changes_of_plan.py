@@ -120,6 +120,7 @@ def alone(checkpoint: Path) -> Callable[[int], list[int]]:
     return lambda number: cluster.answers[number, 1].token_ids
 
 
+@pytest.mark.slow
 def test_requests_get_their_tokens_through_five_changes_of_plan(
     checkpoint: Path, alone: Callable[[int], list[int]]
 ) -> None:
