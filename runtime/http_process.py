@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from runtime.platforms import on_signals
+from runtime.protocol.complaints import StartRefused
 
 GRACEFUL_SHUTDOWN_S = 3  # for answers whose requests have ended
 LOOK_S = 0.05
@@ -20,7 +21,7 @@ LOOK_S = 0.05
 logger = logging.getLogger(__name__)
 
 
-class CannotListen(Exception):
+class CannotListen(StartRefused):
     """The address is taken or not of this machine; the message names the remedy."""
 
 

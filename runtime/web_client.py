@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from runtime.backoff import Backoff
 from runtime.protocol.checkpoint_looks import TAKES_LOOKS, LookAnswer
-from runtime.protocol.complaints import complaint
+from runtime.protocol.complaints import StartRefused, first_complaint
 from runtime.protocol.control import (
     AgentIdentity,
     CoordinatorDesired,
@@ -62,7 +62,7 @@ class WebError(Exception):
     """The root of what a call to helixweb raises; the text is one line for people."""
 
 
-class BadServerAddress(WebError):
+class BadServerAddress(StartRefused):
     """Not the URL of a server."""
 
 
@@ -329,10 +329,9 @@ def _read(kind: type[MessageT], answer: httpx.Response) -> MessageT:
 
 def _complaint(error: ValidationError, answer: httpx.Response) -> str:
     """What is wrong with the answer; quotes it only if it is no JSON, for it may hold a secret."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    if first["type"] == "json_invalid":
+    if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
         return _shown(answer.text)
-    return f"{'.'.join(map(str, first['loc']))}: {complaint(first)}"
+    return first_complaint(error)
 
 
 def _without(body: BaseModel, unknown: Collection[str]) -> str:

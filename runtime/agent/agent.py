@@ -34,6 +34,7 @@ from runtime.link_measuring import LinkListener
 from runtime.membership.identity import DataDir
 from runtime.membership.joining import Joined
 from runtime.process_log import ProcessLog
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_news import LinkNews
@@ -51,7 +52,7 @@ _MAX_HEARTBEAT_GAP_S = 5.0  # while helixweb does not answer
 GOODBYE_WITHIN_S = 2.0
 
 
-class NodeRemoved(Exception):
+class NodeRemoved(StartRefused):
     """The credential is not known any more: this node was removed from its cluster."""
 
 

@@ -17,6 +17,7 @@ from importlib import metadata
 from operator import itemgetter
 
 from runtime.platforms import CUDA_ORDER, AlreadyLocked, lock_file, pci_device_file
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import Gpu
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ _MIB = 1 << 20
 _SMALLEST_BYTES = 1 << 30  # below are GPUs within CPUs, which share main memory
 
 
-class GpuInUse(Exception):
+class GpuInUse(StartRefused):
     """Another agent has the GPU; the message names it and the remedy."""
 
 

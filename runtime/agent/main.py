@@ -21,10 +21,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-from runtime.agent.agent import Agent, Node, NodeRemoved
+from runtime.agent.agent import Agent, Node
 from runtime.agent.gpus import (
     FoundGpu,
-    GpuInUse,
     claimed,
     devices_of,
     find_gpus,
@@ -40,23 +39,22 @@ from runtime.agent.vllm_facts import VllmFacts
 from runtime.agent.weight_server import WeightServer
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.checkpoints.weight_store import WeightStore
-from runtime.http_process import CannotListen
-from runtime.membership.data_address import AddressError, choose_host, choose_port, data_endpoint
+from runtime.membership.data_address import choose_host, choose_port, data_endpoint
 from runtime.membership.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
-from runtime.membership.identity import DataDir, DataDirError, Identity, Membership
+from runtime.membership.identity import DataDir, Identity, Membership
 from runtime.membership.joining import Applicant, JoinRefused, join
 from runtime.metrics_port import metrics_port
 from runtime.platforms import CUDA_ORDER, on_signals
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import AgentIdentity, Hardware, Role
-from runtime.protocol.emulation import EmulationRefused, read_emulation
+from runtime.protocol.emulation import read_emulation
 from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.join_tokens import given_token
-from runtime.protocol.logs import UnknownFormat, begin_logging
+from runtime.protocol.logs import begin_logging
 from runtime.protocol.reach import weights_endpoint
 from runtime.protocol.weight_access import WeightAccess
-from runtime.transport.keys import KeyFileError, KeyPair
-from runtime.transport.zmq_sockets import BindFailed
-from runtime.web_client import BadServerAddress, WebClient, check_server
+from runtime.transport.keys import KeyPair
+from runtime.web_client import WebClient, check_server
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -67,12 +65,7 @@ def main(argv: list[str]) -> int:
     options = agent_parser(__doc__).parse_args(argv)
     options.token = given_token(options.token, os.environ)
     try:
-        begin_logging(
-            "agent",
-            level=logging.INFO,
-            line_format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        )
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per heartbeat otherwise
+        begin_logging("agent")
         check_server(options.server)
         options.data_dir = options.data_dir.expanduser()
         data_dir = DataDir(options.data_dir)
@@ -86,19 +79,7 @@ def main(argv: list[str]) -> int:
             shared = options.memory_budget_bytes is not None
             with claimed(gpus, shared=shared), _heard_by(node_log := NodeLog()):
                 asyncio.run(_run(options, data_dir, node_log, gpus))
-    except (
-        AddressError,
-        BadServerAddress,
-        BindFailed,
-        CannotListen,
-        DataDirError,
-        EmulationRefused,
-        GpuInUse,
-        JoinRefused,
-        KeyFileError,
-        NodeRemoved,
-        UnknownFormat,
-    ) as error:
+    except StartRefused as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2
     return 0

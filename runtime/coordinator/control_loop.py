@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from runtime.coordinator.plan_follower import PlanFollower
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import AgentIdentity, CoordinatorDesired, CoordinatorReport
 from runtime.reaching import Reaching
 from runtime.web_client import ServerRefused, WebClient, WebError
@@ -15,7 +16,7 @@ REPORT_INTERVAL_S = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Removed(Exception):
+class Removed(StartRefused):
     """helixweb does not know this coordinator any more."""
 
 

@@ -6,39 +6,20 @@ import os
 import sys
 from dataclasses import replace
 
-from runtime.coordinator.control_loop import Removed
 from runtime.coordinator.coordinator import Coordinator
 from runtime.coordinator.heap import bound_free_memory
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.place import take_place
 from runtime.coordinator.private_socket import private_socket
-from runtime.coordinator.telemetry import NoTelemetry, telemetry
-from runtime.http_process import CannotListen
-from runtime.membership.data_address import AddressError
-from runtime.membership.identity import DataDir, DataDirError
-from runtime.membership.joining import JoinRefused
-from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
+from runtime.coordinator.telemetry import telemetry
+from runtime.membership.identity import DataDir
+from runtime.protocol.complaints import StartRefused
+from runtime.protocol.emulation import EmulatedNetwork, read_network
 from runtime.protocol.join_tokens import given_token
-from runtime.protocol.logs import UnknownFormat, begin_logging
-from runtime.transport.keys import KeyFileError
-from runtime.transport.zmq_transport import BindFailed
-from runtime.web_client import BadServerAddress, check_server
+from runtime.protocol.logs import begin_logging
+from runtime.web_client import check_server
 
 logger = logging.getLogger(__name__)
-
-_REMEDIABLE = (
-    AddressError,
-    BadServerAddress,
-    BindFailed,
-    CannotListen,
-    DataDirError,
-    EmulationRefused,
-    JoinRefused,
-    KeyFileError,
-    NoTelemetry,
-    Removed,
-    UnknownFormat,
-)
 
 
 def main(argv: list[str]) -> int:
@@ -48,18 +29,13 @@ def main(argv: list[str]) -> int:
     options = replace(options, token=given_token(options.token, os.environ))
     bound_free_memory()
     try:
-        begin_logging(
-            "coordinator",
-            level=os.environ.get("HELIX_LOG_LEVEL", "INFO").upper(),
-            line_format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+        begin_logging("coordinator", level=os.environ.get("HELIX_LOG_LEVEL", "INFO").upper())
         check_server(options.server)
         network = None if options.emulate is None else read_network(options.emulate)
         data_dir = DataDir(options.data_dir)
         with data_dir.locked():
             asyncio.run(run(options, data_dir, network=network))
-    except _REMEDIABLE as error:
+    except StartRefused as error:
         sys.stderr.write(f"coordinator: {error}\n")
         return 2
     return 0

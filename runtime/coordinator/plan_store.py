@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from runtime.protocol.complaints import complaint
+from runtime.protocol.complaints import first_complaint
 from runtime.protocol.control import CoordinatorDesired, ServingPlan
 from runtime.whole_file import write_whole
 
@@ -42,10 +42,9 @@ class PlanStore:
         except FileNotFoundError:
             return None
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
             raise PlanStoreError(
                 f"{self._path} is not a stored plan of this version "
-                f"({'.'.join(map(str, first['loc']))}: {complaint(first)}); delete it, the plan "
+                f"({first_complaint(error)}); delete it, the plan "
                 "comes again from helixweb"
             ) from error
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.request_trace import PartKind, PartPhase, RequestTrace, TraceRow
 from runtime.protocol.trace_context import TraceContext
 
@@ -27,7 +28,7 @@ _NS_PER_S = 1_000_000_000
 _NO_ERRORS = frozenset({"stop", "length", "cancelled"})
 
 
-class NoTelemetry(Exception):
+class NoTelemetry(StartRefused):
     """What is asked for is not installed; the message says how to get it."""
 
 

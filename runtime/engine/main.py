@@ -40,6 +40,7 @@ from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
 from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.module_loading import loading
+from runtime.protocol.complaints import first_complaint
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engines import Engine
@@ -217,9 +218,8 @@ def run_stage(
     except _Stopped:
         return 0
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the line"
-        return _fail(events, f"launch line: {where}: {first['msg']}; agent and stage must match")
+        wrong = first_complaint(error, whole="the line")
+        return _fail(events, f"launch line: {wrong}; agent and stage must match")
     except (CannotRun, EmulationRefused, KeyFileError, OSError) as error:
         return _fail(events, str(error))
     except Exception as error:

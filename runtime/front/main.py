@@ -31,7 +31,6 @@ from runtime.front.balance import Balance
 from runtime.front.metrics import metrics_page
 from runtime.front.relay import InstanceTarget, relay_client
 from runtime.http_process import (
-    CannotListen,
     Ending,
     HttpServer,
     hear_signals,
@@ -46,13 +45,14 @@ from runtime.instances.instance import Instance, SupervisedInstance, look_after
 from runtime.instances.process import ServerProcess
 from runtime.metrics_port import metrics_route
 from runtime.openai_app import assemble
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.instances import (
     InstanceSet,
     InstanceSpec,
-    InstancesRefused,
     UrlInstance,
     read_instances,
 )
+from runtime.protocol.logs import begin_logging
 from runtime.serving_options import add_serving_options
 
 _OBSERVE_EVERY_S = 1.0
@@ -100,17 +100,12 @@ class Options:
 def main(argv: list[str]) -> int:
     """0 after SIGTERM or SIGINT."""
     options = parse_options(argv)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
+        begin_logging("front")
         wanted = read_instances(options.instances)
         options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(run(options, wanted))
-    except (CannotListen, InstancesRefused, OSError, ValueError) as error:
+    except (StartRefused, OSError, ValueError) as error:
         sys.stderr.write(f"front: {error}\n")
         return 2
     return 0

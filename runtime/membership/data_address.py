@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 
 from runtime.protocol.addresses import Advertised, address_towards, endpoint_of, is_wildcard
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.ports import bind_once, hold, take_any_port
 
 _PORT_WAIT_S = 5.0  # a stage whose agent was killed is gone sooner
 _LOOK_AGAIN_S = 0.1
 
 
-class AddressError(Exception):
+class AddressError(StartRefused):
     """A host or port that cannot be used; the message names it and the remedy."""
 
 

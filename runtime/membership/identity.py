@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runtime.platforms import AlreadyLocked, lock_file
+from runtime.protocol.complaints import StartRefused, first_complaint
 from runtime.protocol.control import DesiredState
 from runtime.whole_file import write_whole
 
@@ -27,7 +28,7 @@ _REMEDIES = {
 logger = logging.getLogger(__name__)
 
 
-class DataDirError(Exception):
+class DataDirError(StartRefused):
     """A data directory that cannot be used; the message names it and the remedy."""
 
 
@@ -132,7 +133,7 @@ class DataDir:
             return None
         except ValidationError as error:
             raise DataDirError(
-                f"{path} is damaged ({error.errors()[0]['msg']}); {_REMEDIES[name]}"
+                f"{path} is damaged ({first_complaint(error)}); {_REMEDIES[name]}"
             ) from error
 
     def _write(self, name: str, content: BaseModel) -> None:

@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from runtime.backoff import Backoff
 from runtime.membership.hardware import machine_name
 from runtime.membership.identity import DataDir, Identity, Membership
-from runtime.protocol.complaints import complaint
+from runtime.protocol.complaints import StartRefused, complaint
 from runtime.protocol.control import AgentIdentity, RegisterRequest, Role
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 logger = logging.getLogger(__name__)
 
 
-class JoinRefused(Exception):
+class JoinRefused(StartRefused):
     """This process cannot join as it was started; the message says why and the remedy."""
 
 

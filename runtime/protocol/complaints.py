@@ -1,12 +1,25 @@
-"""What pydantic says of a value, as we say it."""
+"""What is wrong, in words for people: errors that end a program, and what pydantic says."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 _PREFIX = "Value error, "  # before what our own validators say
+
+
+class StartRefused(Exception):
+    """Ends a program by one line and status 2: the message says what to change, and how."""
 
 
 def complaint(problem: Mapping[str, Any]) -> str:
     """The message of one of a ValidationError's `errors()`."""
     message: str = problem["msg"]
     return message.removeprefix(_PREFIX)
+
+
+def first_complaint(error: ValidationError, *, whole: str = "") -> str:
+    """The first message behind the place of its value; `whole` names the place of a whole file."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(map(str, first["loc"])) or whole
+    return f"{where}: {complaint(first)}" if where else complaint(first)

@@ -14,10 +14,11 @@ from planner.domain.errors import InvalidProblem
 from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
+from runtime.protocol.complaints import StartRefused, first_complaint
 from runtime.protocol.message import Message
 
 
-class EmulationRefused(Exception):
+class EmulationRefused(StartRefused):
     """A file that describes no node; the message names it, what is wrong and the remedy."""
 
 
@@ -100,8 +101,6 @@ def _read(path: Path, kind: type[NetworkT]) -> NetworkT:
     try:
         return kind.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise EmulationRefused(f"{path}: {where}: {first['msg']}") from error
+        raise EmulationRefused(f"{path}: {first_complaint(error, whole='the file')}") from error
     except (OSError, ValueError, InvalidProblem) as error:
         raise EmulationRefused(f"{path} cannot be read: {error}") from error

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.instance_choice import InstanceRouterName
 from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA, InstanceSpeed
+from runtime.protocol.complaints import StartRefused, first_complaint
 from runtime.protocol.message import Message
 
 MAX_INSTANCES = 256
@@ -28,7 +29,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 _Term = Annotated[float, Field(ge=0)]
 
 
-class InstancesRefused(Exception):
+class InstancesRefused(StartRefused):
     """A file that describes no instances; the message names it, what is wrong and the remedy."""
 
 
@@ -200,9 +201,7 @@ def read_instances(path: Path) -> InstanceSet:
     try:
         return InstanceSet.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InstancesRefused(f"{path}: {where}: {first['msg']}") from error
+        raise InstancesRefused(f"{path}: {first_complaint(error, whole='the file')}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InstancesRefused(f"{path} cannot be read: {error}") from error
 

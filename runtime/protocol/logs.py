@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.secrets_out import without_secrets
 
 VARIABLE = "HELIXWEB_LOG"
@@ -22,10 +23,11 @@ NO_REQUEST = "-"
 # What callers may add by `extra`, beside the id.
 EXTRAS = ("request", "node", "generation", "outcome", "output_tokens", "ttft_s", "e2e_s", "task")
 REQUEST_ID: ContextVar[str] = ContextVar("helix_request_id", default=NO_REQUEST)
+_LINE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _ACCEPTED = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
-class UnknownFormat(Exception):
+class UnknownFormat(StartRefused):
     """HELIXWEB_LOG says something else; the message says what it may."""
 
 
@@ -37,13 +39,14 @@ def wants_json() -> bool:
     return said == "json"
 
 
-def begin_logging(process: str, *, level: str | int, line_format: str) -> None:
+def begin_logging(process: str, *, level: str | int = logging.INFO) -> None:
     """Of a process of ours: to stderr. Raises UnknownFormat."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines(process=process) if wants_json() else TextLines(line_format))
+    handler.setFormatter(JsonLines(process=process) if wants_json() else TextLines(_LINE_FORMAT))
     logging.basicConfig(level=level, handlers=[handler])
     if wants_json():  # a line for every request, which as text nobody would read
         logging.getLogger("helix.requests").setLevel(logging.DEBUG)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each heartbeat
 
 
 class TextLines(logging.Formatter):

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import zmq
 
+from runtime.protocol.complaints import StartRefused
 from runtime.whole_file import write_whole
 
 
-class KeyFileError(ValueError):
+class KeyFileError(StartRefused, ValueError):
     """A key file that does not hold a CURVE secret key."""
 
 

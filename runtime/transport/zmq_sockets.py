@@ -6,6 +6,7 @@ from typing import Any
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.keys import KeyPair
@@ -28,7 +29,7 @@ ZAP_DOMAIN = "helixweb"
 _MOST_UNREAD = 10_000
 
 
-class BindFailed(OSError):
+class BindFailed(StartRefused, OSError):
     """The address to bind is taken or not ours."""
 
 

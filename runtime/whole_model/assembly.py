@@ -8,6 +8,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import CONFIG, read_object
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 
 STAGE = "whole"
@@ -17,7 +18,7 @@ _MEAN_PROMPT_TOKENS, _MEAN_OUTPUT_TOKENS = 256, 256  # until answers say better
 _MOST_QUEUED = 4096  # the front that routes to us knows what waits here
 
 
-class CannotServe(Exception):
+class CannotServe(StartRefused):
     """What was asked for cannot be served; the message names the remedy."""
 
 

@@ -42,20 +42,21 @@ from runtime.coordinator.routing import Routing
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
 from runtime.http_process import (
-    CannotListen,
     HttpServer,
     hear_signals,
     listen,
     serve_until_told,
 )
-from runtime.membership.data_address import AddressError, choose_port, data_endpoint
+from runtime.membership.data_address import choose_port, data_endpoint
 from runtime.membership.hardware import detect_hardware, gpu_budgets_bytes
 from runtime.metrics_port import metrics_route
 from runtime.openai_app import assemble
 from runtime.platforms import CUDA_ORDER
 from runtime.process_log import ProcessLog
+from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.engines import EngineSettings
+from runtime.protocol.logs import begin_logging
 from runtime.serving_options import add_serving_options
 from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.keys import KeyPair
@@ -119,13 +120,9 @@ def main(argv: list[str]) -> int:
     """0 after SIGTERM or SIGINT."""
     options = parse_options(argv)
     bound_free_memory()
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     key = os.environ.get(API_KEY_VARIABLE, "")
     try:
+        begin_logging("serve")
         if (options.ssl_keyfile is None) != (options.ssl_certfile is None):
             raise CannotServe("HTTPS takes both --ssl-certfile and --ssl-keyfile; give the other")
         if not key:
@@ -135,7 +132,7 @@ def main(argv: list[str]) -> int:
     except StageEnded as error:
         sys.stderr.write(f"serve: {error}\n")
         return 1
-    except (AddressError, CannotListen, CannotServe, TokenizerError, PlannerError) as error:
+    except (StartRefused, TokenizerError, PlannerError) as error:
         sys.stderr.write(f"serve: {error}\n")
         return 2
     return 0
