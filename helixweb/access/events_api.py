@@ -16,6 +16,7 @@ from helixweb.access.needs import OWN, needs
 from helixweb.access.topics import listen
 from helixweb.common import broadcaster, open_streams
 from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
+from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import Place
 from helixweb.common.rest.rendering import JsonRenderer
 from helixweb.common.rest.views import RestView
@@ -150,7 +151,7 @@ async def _frames(
     topics: frozenset[str], place: Place, longest_s: float, ending: Ending
 ) -> list[Frame]:
     """Nothing if `ending` came meanwhile: the reader may no longer see these events."""
-    since = sync_to_async(broadcaster.frames_since)
+    since = sync_to_async(returns_connection(broadcaster.frames_since))
     subscription = await BROADCASTER.subscribe(topics | {ending.topic})
     try:
         frames = await since(topics, place)
@@ -162,7 +163,7 @@ async def _frames(
                 return []
             # Read again, with the places of a reader that was at `place`.
             frames = await since(topics, place)
-        is_over = await sync_to_async(ending.has_come)()
+        is_over = await sync_to_async(returns_connection(ending.has_come))()
         return [] if is_over else frames
     finally:
         BROADCASTER.unsubscribe(subscription)

@@ -11,23 +11,24 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 
 from asgiref.sync import sync_to_async
-from django.db import Error
+from django.db import Error, connections
 from django.db.models import Q
 from django.utils import timezone
 
-from helixweb.common.connections import returns_connection
+from helixweb.common.connections import keeps_connection, returns_connection
 from helixweb.common.event_place import START, Place, missing_of
 from helixweb.common.models import Event
 
 logger = logging.getLogger(__name__)
 
 # What another process emits waits this long at most; who emits in this one wakes the poll.
-POLL_INTERVAL_S = 0.15
+POLL_INTERVAL_S = 0.1
 # Between two polls, however many events are emitted.
 PAUSE_S = 0.02
 KEEP_ALIVE_S = 15.0
@@ -124,25 +125,36 @@ class Broadcaster:
 
     async def _run(self, started: asyncio.Event) -> None:
         self._loop, self._woken = asyncio.get_running_loop(), asyncio.Event()
+        # Its connection is open as long as it polls: to open one takes more than to look.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="events")
+        read = partial(self._loop.run_in_executor, thread)
         place = None
-        while True:
-            self._woken.clear()
-            try:
-                if place is None:
-                    place = await sync_to_async(returns_connection(latest_place))()
-                    started.set()
-                for frame in await sync_to_async(frames_since)(None, place):
-                    place = frame.place
-                    for subscription in list(self._subscriptions):
-                        subscription.offer(frame)
-            except Error:
-                logger.exception("the event outbox could not be read; trying again")
-            await asyncio.sleep(PAUSE_S)
-            alarm = self._loop.call_later(POLL_INTERVAL_S - PAUSE_S, self._woken.set)
-            try:
-                await self._woken.wait()
-            finally:
-                alarm.cancel()
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    if place is None:
+                        place = await read(keeps_connection(latest_place))
+                        started.set()
+                    for frame in await read(keeps_connection(frames_since), None, place):
+                        place = frame.place
+                        for subscription in list(self._subscriptions):
+                            subscription.offer(frame)
+                except Error:
+                    logger.exception("the event outbox could not be read; trying again")
+                await self._pause()
+        finally:
+            thread.submit(connections.close_all)
+            thread.shutdown(wait=False)
+
+    async def _pause(self) -> None:
+        """Return when woken, or when it is time to look again."""
+        await asyncio.sleep(PAUSE_S)
+        alarm = asyncio.get_running_loop().call_later(POLL_INTERVAL_S - PAUSE_S, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            alarm.cancel()
 
 
 BROADCASTER = Broadcaster()
@@ -174,7 +186,7 @@ async def stream(
     subscription = await BROADCASTER.subscribe(wanted | {ending.topic})
     try:
         yield b"retry: 2000\n\n"
-        missed = await sync_to_async(_missed)(wanted, place, ending)
+        missed = await sync_to_async(returns_connection(_missed))(wanted, place, ending)
         if missed is None:
             return
         replayed = {frame.event.pk for frame in missed}
@@ -201,7 +213,6 @@ def _missed(topics: frozenset[str], place: Place | None, ending: Ending) -> list
     return None if ending.has_come() else frames_since(topics, place)
 
 
-@returns_connection
 def frames_since(topics: frozenset[str] | None, place: Place | None) -> list[Frame]:
     """What was not read at `place`, of these topics or of all; nothing without a place."""
     if place is None:

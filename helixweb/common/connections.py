@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,5 +24,20 @@ def returns_connection(read: Callable[P, R]) -> Callable[P, R]:
             return read(*args, **kwargs)
         finally:
             close_old_connections()
+
+    return reading
+
+
+def keeps_connection(read: Callable[P, R]) -> Callable[P, R]:
+    """After `read`, leave this thread's connection open for the next call."""
+
+    @wraps(read)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> R:
+        close_old_connections()  # one that broke since
+        try:
+            return read(*args, **kwargs)
+        finally:
+            for connection in connections.all(initialized_only=True):
+                connection.close_at = None
 
     return reading
