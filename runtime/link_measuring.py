@@ -25,8 +25,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from runtime.protocol.data import FrameError
 from runtime.protocol.endpoints import parse_endpoint
-from runtime.protocol.frame_error import FrameError
 from runtime.protocol.link_frames import (
     Ack,
     Chunk,

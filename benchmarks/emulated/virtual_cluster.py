@@ -22,8 +22,7 @@ from planner.routers.choice import RouterName
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.routing import Routing
-from runtime.coordinator.serving import Serving
+from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.engine.backend import Opened
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to
@@ -32,10 +31,9 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import REPORT_INTERVAL_S, Stage
 from runtime.engine.stage_process import StageProcess
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.data import Entry, Kind, Message
+from runtime.protocol.data import Entry, Kind, Message, Sampling
 from runtime.protocol.emulation import EmulatedLink, EmulatedNetwork, Emulation
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Sampling
 from runtime.transport.base import Received
 from runtime.transport.heartbeats import PeerEvent
 

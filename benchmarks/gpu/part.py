@@ -92,7 +92,7 @@ class _Generation:
 
     def __init__(self, backend: Any, prompts: Prompts) -> None:
         from runtime.engine.sequence import RequestKey, Sequence
-        from runtime.protocol.routes import Hop, Route, Sampling
+        from runtime.protocol.data import Hop, Route, Sampling
 
         greedy = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1 << 20)
         hop = Hop(node="n", first=0, end=backend.shape.num_layers)

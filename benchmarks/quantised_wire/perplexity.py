@@ -24,7 +24,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_runner import StepRunner
 from runtime.engine.vllm_loading import open_layers
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 from tests.runtime.carried_residuals import residuals_carried, with_wide_rows
 from tests.runtime.quantized_checkpoints import quantize
 from tests.runtime.vllm_families import EQUAL_TO_VLLM

@@ -28,14 +28,14 @@ from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
-from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.plan_follower import PlanStore
 from runtime.membership.identity import DataDir, Identity, Membership
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan, StageAssignment
 from runtime.protocol.data import Entry, Kind, Message
 from runtime.protocol.emulation import Emulation
 from runtime.protocol.stage_pipe import StageLaunch
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 from tests.e2e.cut_cable import Cabling
 

@@ -19,7 +19,7 @@ from runtime.engine.host_memory import HostMemory, host_memory
 from runtime.engine.noise import mixed
 from runtime.engine.sampled_row import SampledRow
 from runtime.engine.sampling_batch import SamplingBatch
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 PLAIN = Sampling(temperature=0.8, top_p=1.0, top_k=0, seed=1, max_tokens=1)
 KINDS = {

@@ -13,14 +13,13 @@ import time
 
 from starlette.applications import Starlette
 
-from runtime.coordinator.private_socket import private_socket
-from runtime.coordinator.shared_port import shared_with
+from runtime.coordinator.shared_port import private_socket, shared_with
 from runtime.http_process import HttpServer
 from runtime.link_measuring import LinkAnswers
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
+from runtime.transport.zmq_transport import AsyncZmqTransport
 
 _MESSAGES = 500
 

@@ -41,11 +41,10 @@ from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes
 from runtime.models.weights import load_decoder
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.protocol.sampled import pack_sampled
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 HERE = Path(__file__).parent

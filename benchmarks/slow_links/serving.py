@@ -30,8 +30,8 @@ from planner.domain.placement import LayerRange, Placement
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation
 from runtime.protocol.engine_options import EngineOptions
-from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkRule
+from runtime.transport.zmq_sockets import KeyPair
 from tests.shaped_links.network import RelayedLink, Side, relayed_mesh
 from tests.shaped_links.shaped_pipe import Shape
 

@@ -26,14 +26,13 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import NotServing
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.routing import Routing
-from runtime.coordinator.serving import Serving
+from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tracing import PATIENCE_S, Tracer
 from runtime.protocol.control import PeerAddress, ServingPlan
+from runtime.protocol.data import Sampling
 from runtime.protocol.request_trace import PartPhase, RequestTrace
-from runtime.protocol.routes import Sampling
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
+from runtime.transport.zmq_transport import AsyncZmqTransport
 
 _TIMEOUT_S = 600.0
 _READY_WITHIN_S = 60.0

@@ -23,8 +23,8 @@ from runtime.engine.stage_process import StageProcess
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation
 from runtime.protocol.engine_options import EngineOptions
-from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 PAGE_TOKENS = 16

@@ -204,7 +204,7 @@ class Admission:
         """In front of all others, with what it has so far as its prompt; see `hear`.
 
         Where that and the predicted tokens never fit together, it asks for one more only, as it may
-        be about to end (`runtime/coordinator/recovery.py`).
+        be about to end (`runtime/coordinator/admission.py`).
         """
         running = self._running[number]
         running.attempts += 1

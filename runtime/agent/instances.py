@@ -14,12 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from runtime.agent.instance_specs import CannotRun, InstanceSettings, spec_of
-from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
+from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance, instance_client
 from runtime.instances.certificate import CertificateFiles, load_or_create
 from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import LOOK_EVERY_S, Condition, Patience
 from runtime.instances.instance import SupervisedInstance, look_after
-from runtime.instances.pinned import instance_client
 from runtime.instances.process import ServerProcess
 from runtime.membership.data_address import AddressError, choose_port
 from runtime.protocol.control import DesiredState, ObservedState

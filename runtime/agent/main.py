@@ -53,7 +53,7 @@ from runtime.protocol.join_tokens import given_token
 from runtime.protocol.logs import begin_logging
 from runtime.protocol.reach import weights_endpoint
 from runtime.protocol.weight_access import WeightAccess
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.web_client import WebClient, check_server
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from runtime.membership.data_address import data_endpoint
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.weight_access import WeightReply, WeightRequest
-from runtime.transport.keys import KeyPair
-from runtime.transport.zmq_sockets import Peers, RetryingAuthenticator, receiving_socket
+from runtime.transport.zmq_sockets import KeyPair, Peers, RetryingAuthenticator, receiving_socket
 
 _SUFFIXES = (".safetensors", ".header")
 _MOST_BYTES = 4 << 20  # of one reply

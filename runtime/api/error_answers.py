@@ -1,4 +1,4 @@
-"""Failures of the OpenAI API as error objects, with their status and headers."""
+"""Bodies of requests, read up to a size, and failures of the OpenAI API as error objects."""
 
 import math
 
@@ -54,3 +54,20 @@ EXCEPTION_HANDLERS = {
     HTTPException: _http_error,
     Exception: _unexpected_error,
 }
+
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+
+
+async def read_body(http: Request) -> bytes:
+    """Raises ApiError 413."""
+    parts, size = [], 0
+    async for part in http.stream():
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise ApiError(
+                message=f"the request body is larger than {MAX_BODY_BYTES} bytes; shorten it",
+                code="request_too_large",
+            )
+        parts.append(part)
+    return b"".join(parts)

@@ -1,7 +1,8 @@
 """Turns a live request into OpenAI answers: one whole object, or server-sent events.
 
 The response of a request also ends it: on the last token, on an error, and when the client
-disconnects, whether it streams, waits, or had not even been sent a header.
+disconnects, whether it streams, waits, or had not even been sent a header. Logprobs have two
+shapes, of chats and of completions.
 """
 
 import asyncio
@@ -16,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 from runtime.api.error_answers import error_response
 from runtime.api.events import DONE, WAITING, stream_part, stream_start
 from runtime.coordinator.live_request import Delta, LiveRequest
-from runtime.coordinator.logprobs import chat_logprobs, completion_logprobs
 from runtime.coordinator.message_reader import PLAIN, MessageForm, MessageReader
 from runtime.coordinator.refusals import RequestFailed
 from runtime.disconnect import no_more, unless_disconnected
@@ -29,8 +29,66 @@ from runtime.protocol.openai_answers import (
     CompletionLogprobs,
     HelixExtension,
     PipelineHop,
+    TokenAlternative,
+    TokenLogprob,
     Usage,
 )
+from runtime.protocol.sampled import Logprobs
+
+_NO_CHARACTER = "\ufffd"
+TokenText = Callable[[int], str]
+
+
+def chat_logprobs(deltas: Sequence[Delta], text_of: TokenText) -> ChatLogprobs | None:
+    """Of the tokens that have some; None when none was asked for."""
+    told = _told(deltas)
+    if not told:
+        return None
+    return ChatLogprobs(
+        content=tuple(
+            TokenLogprob(
+                **_token(delta.token_id, logprobs.token, text_of),
+                top_logprobs=tuple(
+                    TokenAlternative(**_token(token_id, logprob, text_of))
+                    for token_id, logprob in logprobs.most_likely
+                ),
+            )
+            for delta, logprobs in told
+        )
+    )
+
+
+def completion_logprobs(
+    deltas: Sequence[Delta], text_of: TokenText, *, offset: int
+) -> CompletionLogprobs | None:
+    """As `chat_logprobs`; the text of the first of `deltas` begins at character `offset`."""
+    told = _told(deltas)
+    if not told:
+        return None
+    offsets = []
+    for delta in deltas:
+        offsets.append(offset)
+        offset += len(delta.text)
+    return CompletionLogprobs(
+        tokens=tuple(text_of(delta.token_id) for delta, _ in told),
+        token_logprobs=tuple(logprobs.token for _, logprobs in told),
+        top_logprobs=tuple(
+            {text_of(token_id): logprob for token_id, logprob in logprobs.most_likely}
+            for _, logprobs in told
+        ),
+        text_offset=tuple(offsets[: len(told)]),
+    )
+
+
+def _told(deltas: Sequence[Delta]) -> list[tuple[Delta, Logprobs]]:
+    return [(delta, delta.logprobs) for delta in deltas if delta.logprobs is not None]
+
+
+def _token(token_id: int, logprob: float, text_of: TokenText) -> dict[str, Any]:
+    text = text_of(token_id)
+    whole = _NO_CHARACTER not in text
+    return {"token": text, "logprob": logprob, "bytes": tuple(text.encode()) if whole else None}
+
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long

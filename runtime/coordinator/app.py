@@ -14,14 +14,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from runtime.api.request_body import read_body
+from runtime.api.error_answers import read_body
 from runtime.coordinator.answering import AnswerForm, LiveAnswer
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.limits import output_limit
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.message_reader import PLAIN, MessageForm
 from runtime.coordinator.openapi import openapi_document
-from runtime.coordinator.sampling import sampling_of, seed_of_choice
+from runtime.coordinator.sampling import output_limit, sampling_of, seed_of_choice
 from runtime.coordinator.schema_check import SchemaCheck
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import TokenizerError

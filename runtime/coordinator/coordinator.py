@@ -1,14 +1,18 @@
-"""One coordinator: clients and helixweb on one side, stages and instances on the other."""
+"""One coordinator: clients and helixweb on one side, stages and instances on the other.
+
+It keeps in step with helixweb, and goes on alone while helixweb is away.
+"""
 
 import asyncio
+import logging
 import random
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from runtime.api.access import ApiKeys
-from runtime.coordinator.control_loop import follow_plan, report_forever
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.instance_group import SharedParts
 from runtime.coordinator.instance_service import InstanceService
@@ -18,31 +22,101 @@ from runtime.coordinator.metrics import NO_MODEL, metrics_page
 from runtime.coordinator.options import Options
 from runtime.coordinator.pipelines import Pipelines
 from runtime.coordinator.place import Place
-from runtime.coordinator.plan_follower import PlanFollower
-from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.plan_follower import PlanFollower, PlanStore
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.routing import Routing
+from runtime.coordinator.serving import Routing
 from runtime.coordinator.shared_port import shared_with
 from runtime.coordinator.telemetry import Telemetry
 from runtime.coordinator.tracing import Tracer
 from runtime.engine.emulated_links import EmulatedSending
 from runtime.free_memory import give_back_free_memory
-from runtime.front.relay import relay_client
+from runtime.front.target import relay_client
 from runtime.http_process import Ending, HttpServer, first_end, hear_signals, serve_until_told
-from runtime.instances.asking import PROBE_TIMEOUT_S
-from runtime.instances.pinned import instance_client
+from runtime.instances.asking import PROBE_TIMEOUT_S, instance_client
 from runtime.link_measuring import LinkAnswers
 from runtime.membership.identity import DataDir
 from runtime.membership.joining import Applicant, join
 from runtime.metrics_port import metrics_port, metrics_route
 from runtime.openai_app import Backend, assemble
-from runtime.protocol.control import CoordinatorReport, Role
+from runtime.protocol.complaints import StartRefused
+from runtime.protocol.control import AgentIdentity, CoordinatorDesired, CoordinatorReport, Role
 from runtime.protocol.emulation import EmulatedNetwork
 from runtime.protocol.request_trace import RequestTrace
 from runtime.protocol.weight_access import WeightAccess
 from runtime.reaching import Reaching
-from runtime.web_client import WebClient
+from runtime.web_client import ServerRefused, WebClient, WebError
+
+REPORT_INTERVAL_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Removed(StartRefused):
+    """helixweb does not know this coordinator any more."""
+
+
+async def follow_plan(web: WebClient, follower: PlanFollower) -> None:
+    """Apply every desired state as it is pushed, forever. Raises Removed."""
+    try:
+        async for desired in web.desired_states(CoordinatorDesired):
+            await follower.apply(desired)
+    except ServerRefused as error:
+        raise _removed(error) from error
+
+
+async def report_forever(
+    web: WebClient,
+    follower: PlanFollower,
+    *,
+    announcement: AgentIdentity,
+    make_report: Callable[[], CoordinatorReport],
+    on_delivered: Callable[[CoordinatorReport], None] = lambda _: None,
+    reaching: Reaching,
+    news: asyncio.Event,
+) -> None:
+    """Report about once a second; a reply of another generation means a push was lost.
+
+    `on_delivered` gets each report that was answered, `reaching` what to try. `news` is set when
+    a stage was lost or came back, and sends the next report at once.
+
+    Whenever helixweb answers again, this process announces where it listens: helixweb may have been
+    away when that changed. Raises Removed.
+    """
+    in_step = False
+    was_away = False
+    while True:
+        news.clear()  # before what may fail, or the wait below would return at once
+        try:
+            if not in_step:
+                await web.announce(announcement)
+                in_step = True
+                logger.info("helixweb answers")
+            report = make_report().model_copy(update={"reach": reaching.state})
+            reply = await web.report(report)
+            on_delivered(report)
+            reaching.want(reply.to_reach, reply.to_measure)
+            # reports go on while a plan is applied, which may wait for a tokenizer from a hub
+            if reply.generation != follower.generation and not follower.is_applying:
+                await follower.apply(await web.coordinator_desired())
+            was_away = False
+        except WebError as error:
+            if isinstance(error, ServerRefused) and error.is_unknown:
+                raise _removed(error) from error
+            if not was_away:
+                logger.warning("helixweb: %s; serving goes on without it", error)
+            in_step, was_away = False, True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_INTERVAL_S):
+                await news.wait()
+
+
+def _removed(error: ServerRefused) -> Removed:
+    return Removed(
+        f"helixweb does not know this coordinator any more ({error}); to join again, delete its "
+        "data directory and use a fresh join token"
+    )
+
 
 STATS_WINDOW_S = 10.0
 GIVE_BACK_INTERVAL_S = 60.0

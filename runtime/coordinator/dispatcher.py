@@ -1,8 +1,8 @@
 """Takes requests in and follows what stages say of them; the only user of the data transport.
 
 Runs in one event loop and never awaits: `submit` and `receive` change state and send frames, the
-answering tasks wait on their own `LiveRequest`. Who runs and who waits is `admission.py`'s, what
-becomes of requests whose way is gone `recovery.py`'s, how one plan follows another `plans.py`'s.
+answering tasks wait on their own `LiveRequest`. `admission.py` decides which requests run,
+wait and restart, `plans.py` how one plan follows another.
 """
 
 import logging
@@ -10,25 +10,21 @@ from collections.abc import Callable, Sequence
 from heapq import nsmallest
 
 from planner.routers.base import RequestSize
-from runtime.coordinator.admission import Admission
-from runtime.coordinator.draining import Draining
+from runtime.coordinator.admission import Admission, Recovery
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plans import NO_PLAN, Plans
-from runtime.coordinator.recovery import Recovery
 from runtime.coordinator.refusals import NeverFits, NotServing
 from runtime.coordinator.request_life import Origin
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import Sender, StageLink
-from runtime.coordinator.stage_news import StageNews
+from runtime.coordinator.stage_news import Draining, StageNews
 from runtime.coordinator.text_stream import AnswerText
 from runtime.coordinator.tracing import Tracer
-from runtime.protocol.data import Flag, Kind, Message, Reason
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import Flag, FrameError, Kind, Message, Reason, Sampling
 from runtime.protocol.logs import REQUEST_ID
 from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.prefix_salts import prefix_salt
-from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.protocol.trace_context import TRACE
 from runtime.transport.base import Received

@@ -1,10 +1,14 @@
-"""The instances of one plan, and its pipelines beside them, behind a proxy of the front."""
+"""The instances of one plan, and its pipelines beside them, behind a proxy of the front.
+
+What instances answer is counted as pipelines' requests are. What went to the plan's own pipelines
+is left out: the dispatcher counts that.
+"""
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 
 import httpx
@@ -16,16 +20,15 @@ from planner.latency_model import LatencyModel
 from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
-from runtime.coordinator.instance_ledger import InstanceLedger
 from runtime.coordinator.local_pipelines import LocalPipelines
-from runtime.coordinator.request_life import RequestLife
+from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import Tracer
 from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import InstanceBackend
 from runtime.front.balance import Balance
-from runtime.front.relay import InstanceTarget
-from runtime.front.target import Target
+from runtime.front.ledger import Ledger
+from runtime.front.target import InstanceTarget, Target
 from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.health import Patience
@@ -33,6 +36,69 @@ from runtime.instances.instance import Instance, Probed, look_after
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
+from runtime.protocol.trace_context import TRACE
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class InstanceLedger(Ledger):
+    """Counts requests of instances as those of pipelines are counted; answers call it.
+
+    `pipelines`: by instance, its node as the one stage of all layers. `traced` is given every
+    request that ends at an instance.
+    """
+
+    stats: RequestStats
+    pipelines: Mapping[str, Pipeline]
+    clock: Callable[[], float]
+    traced: Callable[[RequestLife], None] = lambda life: None
+    _open: dict[int, RequestLife] = field(init=False, default_factory=dict)
+    _elsewhere: set[int] = field(init=False, default_factory=set)  # at the plan's pipelines now
+
+    def arrived(self, request: int, *, asker: str) -> None:
+        origin = Origin(owner=asker, context=TRACE.get())
+        self._open[request] = RequestLife(arrived_at=self.clock(), origin=origin)
+
+    def sent(self, request: int, instance: str) -> None:
+        life = self._open[request]
+        if instance == PIPELINES:
+            self._elsewhere.add(request)
+            return
+        self._elsewhere.discard(request)
+        if not life.attempts:
+            self.stats.arrived()
+        life.follow(self.pipelines[instance], now=self.clock())
+        self.stats.routed(life)
+
+    def produced(self, request: int, tokens: int) -> None:
+        if request not in self._elsewhere:
+            for _ in range(tokens):
+                self.stats.token(self._open[request], now_s=self.clock())
+
+    def answered(self, request: int, usage: tuple[int, int] | None) -> None:
+        life = self._open[request]
+        if request in self._elsewhere:
+            return
+        life.outcome = "stop"  # why it stopped is not read
+        if usage is not None:
+            life.prompt_tokens, output = usage
+            life.unseen_tokens = max(0, output - len(life.token_times))
+            self.stats.read_late(life)
+        self.stats.finished(life, now_s=self.clock())
+
+    def gone(self, request: int, *, failed: bool) -> None:
+        life = self._open.pop(request)
+        if request in self._elsewhere:
+            self._elsewhere.discard(request)
+            return
+        if failed:
+            if not life.attempts:
+                self.stats.arrived()
+            self.stats.failed()
+            life.outcome = life.outcome if life.outcome == "stop" else "failed"
+        if life.attempts or failed:
+            self.stats.came_to(life.outcome)
+        self.traced(life)
+
 
 _QUANTILE = 0.6
 _RATE_WINDOW_S = 10.0

@@ -14,7 +14,7 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.stage_link import Sender
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Kind, Message
-from runtime.protocol.measure_order import MeasureOrder, pack_order
+from runtime.protocol.payloads import MeasureOrder, pack_order
 from runtime.transport.base import SendError
 
 logger = logging.getLogger(__name__)

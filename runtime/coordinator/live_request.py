@@ -11,8 +11,8 @@ from runtime.coordinator.refusals import RequestFailed
 from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.text_stream import AnswerText
+from runtime.protocol.data import Sampling
 from runtime.protocol.openai_answers import FinishReason
-from runtime.protocol.routes import Sampling
 from runtime.protocol.sampled import Logprobs
 
 

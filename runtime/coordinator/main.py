@@ -7,11 +7,11 @@ import sys
 from dataclasses import replace
 
 from runtime.coordinator.coordinator import Coordinator
-from runtime.coordinator.heap import bound_free_memory
 from runtime.coordinator.options import Options, parse_options
 from runtime.coordinator.place import take_place
-from runtime.coordinator.private_socket import private_socket
+from runtime.coordinator.shared_port import private_socket
 from runtime.coordinator.telemetry import telemetry
+from runtime.free_memory import bound_free_memory
 from runtime.membership.identity import DataDir
 from runtime.protocol.complaints import StartRefused
 from runtime.protocol.emulation import EmulatedNetwork, read_network

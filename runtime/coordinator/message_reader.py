@@ -1,22 +1,34 @@
-"""Turns the text of one answer into the assistant's message: what it thinks, says and calls."""
+"""Turns the text of one answer into the assistant's message: what it thinks, says and calls.
 
-from collections.abc import Iterable, Sequence
+Thoughts are marked by tags: Qwen, DeepSeek and most others write `<think>`, Mistral `[THINK]`, Seed
+`<seed:think>`. Some chat templates write the opening tag themselves, so that the answer begins with
+a thought. Answers of gpt-oss are messages in channels:
+
+<|channel|>analysis<|message|>thoughts<|end|>
+<|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
+<|start|>assistant<|channel|>final<|message|>text<|return|>
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from runtime.coordinator import harmony, tool_calls
-from runtime.coordinator.harmony import read_channels
 from runtime.coordinator.message_pieces import (
     CallArguments,
     CallBegins,
     Format,
+    Growing,
     Piece,
+    Pieces,
     Reader,
     Thought,
+    begins,
+    skip,
+    through,
     until,
 )
-from runtime.coordinator.reasoning import TAGS, read_thoughts
-from runtime.coordinator.tool_calls import ToolDialect, calls_format
+from runtime.coordinator.tool_calls import CALL_MARKERS, MarkerEnd, ToolDialect, calls_format
 from runtime.protocol.openai_answers import (
     AssistantMessage,
     ChoiceFinish,
@@ -26,7 +38,58 @@ from runtime.protocol.openai_answers import (
 )
 from runtime.protocol.openai_tools import Tool
 
-MARKERS = frozenset({tag for tags in TAGS for tag in tags}) | harmony.MARKERS | tool_calls.MARKERS
+_CHANNEL, _START, _MESSAGE = "<|channel|>", "<|start|>", "<|message|>"
+_ENDS = ("<|end|>", "<|call|>", "<|return|>", _START)
+CHANNEL_MARKERS = frozenset({_CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS})
+_FUNCTION = re.compile(r"to=functions\.([\w.-]{1,256})")
+_THOUGHTS = re.compile(r"<\|channel\|>\s*analysis")
+
+
+def read_channels(text: Growing) -> Pieces:
+    """Thoughts are the channel `analysis`, calls have a recipient, all else is text."""
+    if not (yield from begins(text, _CHANNEL, _START)):
+        yield from until(text)
+    calls = 0
+    while (header := (yield from through(text, MarkerEnd(_MESSAGE)))).endswith(_MESSAGE):
+        say: Callable[[str], Piece] = Thought if _THOUGHTS.search(header) else str
+        if function := _FUNCTION.search(header):
+            yield CallBegins(index=calls, name=function[1])
+            say, calls = _arguments_of(calls), calls + 1
+        yield from until(text, *_ENDS, say=say)
+
+
+def _arguments_of(index: int) -> Callable[[str], Piece]:
+    return lambda text: CallArguments(index=index, text=text)
+
+
+TAGS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+)
+
+
+def tags_in(template: str) -> tuple[str, str] | None:
+    """The tags that a chat template knows; None: its model does not mark thoughts."""
+    return next((tags for tags in TAGS if tags[1] in template), None)
+
+
+def read_thoughts(text: Growing, *, tags: tuple[str, str], is_open: bool, rest: Format) -> Pieces:
+    """The thoughts of an answer, then by `rest` what the model says.
+
+    `is_open`: the prompt ended with the opening tag. Line breaks next to the tags are left out.
+    """
+    opening, closing = tags
+    if is_open or (yield from begins(text, opening)):
+        if not is_open:
+            text.held = text.held.lstrip().removeprefix(opening)
+        yield from skip(text, "\n")
+        yield from until(text, closing, say=Thought, trims="\n")
+        yield from skip(text, "\n")
+    yield from rest(text)
+
+
+MARKERS = frozenset({tag for tags in TAGS for tag in tags}) | CHANNEL_MARKERS | CALL_MARKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
-from runtime.api.client_address import Network, networks
+from runtime.api.access import Network, networks
 from runtime.command_numbers import port_number, positive_seconds
 from runtime.command_options import add_options, option
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S

@@ -1,17 +1,42 @@
-"""The pipelines of this process: a dispatcher, its HTTP endpoints and what keeps it going."""
+"""The pipelines of this process: a dispatcher, its HTTP endpoints and the loops that feed it."""
 
 import asyncio
+import logging
 import secrets
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.message_loops import act_forever
 from runtime.http_process import Ending
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
+from runtime.transport.zmq_transport import AsyncZmqTransport
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+async def act_forever(
+    arriving: Callable[[], Awaitable[Sequence[T]]],
+    act: Callable[[T], None],
+    *,
+    peer_of: Callable[[T], str],
+) -> None:
+    """`arriving` waits until there is something.
+
+    What cannot be acted on is logged and left out: it must not end the service for all others. What
+    it makes other tasks do is done before more is taken, also where `arriving` never waits.
+    """
+    while True:
+        for one in await arriving():
+            try:
+                act(one)
+            except Exception:
+                logger.exception("what came of %r could not be acted on", peer_of(one))
+        await asyncio.sleep(0)
+
 
 TICK_S = 1.0
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from planner.domain.cluster import COORDINATOR
 from runtime.coordinator.options import Options
-from runtime.coordinator.private_socket import PrivateSocket
-from runtime.coordinator.shared_port import choose_data_port, clients_url, with_hosts
+from runtime.coordinator.shared_port import PrivateSocket, choose_data_port, clients_url, with_hosts
 from runtime.http_process import listen
 from runtime.membership.data_address import data_endpoint
 from runtime.membership.hardware import detect_hardware
 from runtime.membership.identity import DataDir, Identity
 from runtime.protocol.addresses import bracketed
 from runtime.protocol.control import AgentIdentity
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
+from runtime.transport.zmq_transport import AsyncZmqTransport
 
 logger = logging.getLogger(__name__)
 

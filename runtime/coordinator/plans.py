@@ -11,11 +11,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runtime.coordinator.admission import Admission
-from runtime.coordinator.recovery import Recovery
+from runtime.coordinator.admission import Admission, Recovery
 from runtime.coordinator.refusals import NotServing
-from runtime.coordinator.routing import Routing
-from runtime.coordinator.serving import Serving
+from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.stage_link import StageLink
 from runtime.protocol.control import PeerAddress, ServingPlan
 

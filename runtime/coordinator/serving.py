@@ -1,22 +1,85 @@
 """One deployed plan as the coordinator uses it: router, KV estimate, and which stages are up."""
 
-from collections.abc import Collection
+import random
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
-from planner.routers.base import Hop, RequestSize
+from planner.routers.base import Hop, LoadView, RequestSize, Router
+from planner.routers.choice import RouterName, make_router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.leading_past import leads_past
 from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
-from runtime.coordinator.routing import Routing
-from runtime.coordinator.sparing import Sparing
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import StageStatus
 from runtime.protocol.reach import cannot_reach
 from runtime.transport.heartbeats import Loss, PeerEvent
+
+# A plan asks for two by turns: as if none were silent, and without those that are.
+_REMEMBERED = 2
+
+_Question = tuple[frozenset[str], frozenset[str], frozenset[Hop], Mapping[str, Mapping[str, float]]]
+
+
+class Sparing:
+    """Finds drained nodes that requests can do without; a `Serving` calls it.
+
+    It is asked for every request that waits, whenever one ends, and searches a graph per node:
+    so the last answers are kept.
+    """
+
+    def __init__(self) -> None:
+        self._answers: deque[tuple[_Question, frozenset[str]]] = deque(maxlen=_REMEMBERED)
+
+    def spared(
+        self,
+        draining: frozenset[str],
+        *,
+        silent: frozenset[str],
+        weights: Mapping[str, Mapping[str, float]],
+        cut: frozenset[Hop],
+    ) -> frozenset[str]:
+        """As many of `draining`, in the order of their names, as leave a way around all of them,
+        `silent` nodes and `cut` hops."""
+        if not draining:
+            return frozenset()
+        question = (silent, draining, cut, weights)
+        for asked, answer in self._answers:
+            if asked == question:
+                return answer
+        spared: frozenset[str] = frozenset()
+        for node in sorted(draining):
+            if leads_past(silent | spared | {node}, weights=weights, cut=cut):
+                spared |= {node}
+        self._answers.append((question, spared))
+        return spared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """The router's name, and what it may need beside the plan."""
+
+    name: RouterName
+    rng: random.Random
+    clock: Callable[[], float]
+
+    def router_of(self, plan: ServingPlan, *, kv: KvEstimator, load: LoadView) -> Router:
+        """Raises InvalidPlacement when weights and placement contradict each other."""
+        return make_router(
+            self.name,
+            routing_weights=plan.routing_weights,
+            placement=plan.placement,
+            num_layers=plan.num_layers,
+            partial_inference=plan.partial_inference,
+            kv=kv,
+            load=load,
+            rng=self.rng,
+        )
 
 
 class Serving:

@@ -1,24 +1,65 @@
 """One port for chat clients, stages and nodes that measure: the first bytes show which it is.
 
 A ZeroMQ greeting begins with 0xFF, which no HTTP request does. What stages send, which is tokens,
-is handed on to a private socket; who they are is proven there, as at a port of its own. A
-measurement of a link begins with `runtime.link_measuring.MAGIC`, which no method of HTTP does.
+is handed on to a private socket; who they are is proven there, as at a port of its own. That socket
+is a file in a folder of its own, which no other process can open, or a port of loopback on systems
+without such sockets. A measurement of a link begins with `runtime.link_measuring.MAGIC`, which no
+method of HTTP does.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from runtime.coordinator.options import Options
-from runtime.coordinator.private_socket import PrivateSocket
+from runtime.instances.command_lines import LOOPBACK
 from runtime.link_measuring import MAGIC, READ_AHEAD_BYTES, LinkAnswers
-from runtime.membership.data_address import check_host, choose_host, choose_port
+from runtime.membership.data_address import check_host, choose_host, choose_port, data_endpoint
 from runtime.protocol.addresses import bracketed, is_wildcard
 from runtime.protocol.data_security import DataSecurity
+
+_FAMILY: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSocket:
+    """One place. `path` is a Unix socket; empty where there are none, and `port` counts."""
+
+    path: str
+    port: int = 0
+
+    @property
+    def zmq_endpoint(self) -> str:
+        """For a socket of ZeroMQ to bind."""
+        return f"ipc://{self.path}" if self.path else data_endpoint(LOOPBACK, self.port)
+
+    async def connect(self, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
+        """Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.path:
+            transport, _ = await loop.create_unix_connection(lambda: protocol, self.path)
+        else:
+            transport, _ = await loop.create_connection(lambda: protocol, LOOPBACK, self.port)
+        return transport
+
+
+@contextmanager
+def private_socket() -> Iterator[PrivateSocket]:
+    """For as long as this lasts. Raises AddressError."""
+    if _FAMILY is None:
+        yield PrivateSocket("", choose_port(LOOPBACK, wanted=0, kept=None))
+        return
+    with tempfile.TemporaryDirectory(prefix="helix-", ignore_cleanup_errors=True) as folder:
+        yield PrivateSocket(str(Path(folder) / "stages"))  # 0700
+
 
 logger = logging.getLogger(__name__)
 

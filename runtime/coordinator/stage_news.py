@@ -1,24 +1,142 @@
-"""Acts on what stages report, and on what the heartbeats of their processes show.
+"""Acts on what stages report and their heartbeats show, and leaves nodes free.
 
 A process may serve several generations: what happens to it concerns every plan it is in.
+
+Nodes are to be left free that helixweb wants drained, or whose stage was told to end. New requests
+go around such a node at once, as far as there is a way around. What runs through it ends there, or
+goes on by another way, from prompt and tokens: after `migrate_after_s` if the node is to be
+drained, as soon as there is room if its stage is about to end. That one is told to forget its
+generations when nothing runs through it any more, and ends then.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from runtime.coordinator.admission import Admission
+from runtime.coordinator.admission import Admission, Recovery
 from runtime.coordinator.plans import Plans
-from runtime.coordinator.recovery import Recovery
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import StageLink
 from runtime.coordinator.tracing import Tracer
-from runtime.protocol.data import Message
-from runtime.protocol.frame_error import FrameError
-from runtime.protocol.lost_links import unpack_lost_links
+from runtime.protocol.control import DrainProgress
+from runtime.protocol.data import FrameError, Message
+from runtime.protocol.payloads import unpack_lost_links
 from runtime.transport.heartbeats import PeerEvent
 
+# A stage that leaves says so several times a second; silent for so long it has ended.
+LEAVES_WITHIN_S = 5.0
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaving:
+    """A stage that is about to end; `said_s` last, `life` of its process."""
+
+    said_s: float
+    life: bytes
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Draining:
+    """Owns which nodes are to be left free; the dispatcher calls it.
+
+    Which nodes are to be left free, and how far that is.
+    """
+
+    plans: Plans
+    admission: Admission
+    recovery: Recovery
+    link: StageLink
+    clock: Callable[[], float]
+    migrate_after_s: float
+    # when what runs through a node to be drained moves
+    _move_at: dict[str, float] = field(init=False, default_factory=dict)
+    _leaving: dict[str, _Leaving] = field(init=False, default_factory=dict)
+
+    def wish(self, nodes: Collection[str]) -> None:
+        """These are to be drained, and no others; those that were and are not take requests."""
+        due = self.clock() + self.migrate_after_s
+        before, self._move_at = (
+            self._move_at,
+            {node: self._move_at.get(node, due) for node in sorted(nodes)},
+        )
+        if before.keys() != self._move_at.keys():
+            logger.info("nodes to be drained: %s", ", ".join(self._move_at) or "none")
+            self._tell_plans()
+
+    def introduce(self, plan: Serving) -> None:
+        """Tell a plan that was not there before which nodes it is to do without."""
+        plan.draining = self._nodes
+
+    def hear_leaving(self, node: str, message: Message) -> None:
+        """The stage of `node`, which serves the message's generation, ends soon."""
+        generation, life = message.generation, bytes(message.payload)
+        if self.plans.of(generation) is None:  # which is not served any more, or not known
+            self.link.retire([node], generation=generation, life=life)
+            return
+        is_news = node not in self._leaving
+        self._leaving[node] = _Leaving(said_s=self.clock(), life=life)
+        if is_news:
+            logger.info("the stage of %r is about to end", node)
+            self._tell_plans()
+        self.look()
+
+    def look(self) -> None:
+        """Take the steps that are due; call it about once a second."""
+        now = self.clock()
+        ended = [
+            node
+            for node, leaving in self._leaving.items()
+            if now - leaving.said_s > LEAVES_WITHIN_S
+        ]
+        for node in ended:
+            del self._leaving[node]
+        if ended:
+            self._tell_plans()
+        due = {node for node, at in self._move_at.items() if now >= at}
+        for node in sorted(due | self._leaving.keys()):
+            self._move_what_runs(node)
+        for node, leaving in self._leaving.items():
+            if not self.admission.running_through(node):
+                self._let_go(node, life=leaving.life)
+
+    def progress(self) -> dict[str, DrainProgress]:
+        """Of every node that is to be drained."""
+        return {
+            node: DrainProgress(
+                requests=len(self.admission.running_through(node)),
+                needed=any(
+                    node not in plan.spared_nodes()
+                    for plan in self.plans.with_node(node)
+                    if plan is not self.plans.leaving
+                ),
+            )
+            for node in self._move_at
+        }
+
+    @property
+    def _nodes(self) -> frozenset[str]:
+        return frozenset(self._move_at.keys() | self._leaving.keys())
+
+    def _tell_plans(self) -> None:
+        for plan in self.plans.present:
+            self.introduce(plan)
+        self.admission.let_in()
+
+    def _move_what_runs(self, node: str) -> None:
+        """What has another way; the rest stays as long as the stage does."""
+        self.recovery.move_where_room(
+            request
+            for request in self.admission.running_through(node)
+            if node not in request.next_serving.nodes or node in request.next_serving.spared_nodes()
+        )
+
+    def _let_go(self, node: str, *, life: bytes) -> None:
+        """Its process, that is: another may be there by the time that this is read."""
+        for plan in self.plans.with_node(node):
+            if node in plan.spared_nodes():
+                self.link.retire([node], generation=plan.generation, life=life)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -31,8 +31,7 @@ from runtime.checkpoints.metadata import (
     source_of,
 )
 from runtime.coordinator.control_tokens import ControlTokens
-from runtime.coordinator.message_reader import MARKERS, Thoughts
-from runtime.coordinator.reasoning import tags_in
+from runtime.coordinator.message_reader import MARKERS, Thoughts, tags_in
 from runtime.coordinator.tool_calls import ToolDialect, dialect_of, opening_of
 from runtime.free_memory import give_back_free_memory
 from runtime.protocol.complaints import complaint

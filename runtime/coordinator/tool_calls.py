@@ -43,7 +43,7 @@ _DEEPSEEK, _DEEPSEEK_END, _CALL, _CALL_END, _SEPARATOR = (
         "sep",
     )
 )
-MARKERS = frozenset({
+CALL_MARKERS = frozenset({
     _MISTRAL, _ARGUMENTS, _OPENING, _CLOSING,
     _DEEPSEEK, _DEEPSEEK_END, _CALL, _CALL_END, _SEPARATOR,
 })  # fmt: skip

@@ -12,8 +12,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from runtime.api.error_answers import read_body
 from runtime.api.events import EventReader
-from runtime.api.request_body import read_body
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import IGNORED_HEADER
 

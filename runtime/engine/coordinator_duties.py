@@ -12,7 +12,7 @@ from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.shares import Shares
 from runtime.protocol.data import Entry, Flag, Message, Reason
-from runtime.protocol.life import LIFE_BYTES, life_of
+from runtime.protocol.payloads import LIFE_BYTES, life_of
 from runtime.transport.heartbeats import PeerEvent
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to
-from runtime.protocol.data import Message
+from runtime.protocol.data import FrameError, Message
 from runtime.protocol.emulation import EmulatedNetwork
-from runtime.protocol.frame_error import FrameError
 from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)

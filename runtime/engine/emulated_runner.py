@@ -14,9 +14,8 @@ from runtime.engine.generation import NoRoom, Progress
 from runtime.engine.noise import mixed
 from runtime.engine.pages import BlockTable, KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence, Work
-from runtime.protocol.data import DTYPE_BYTES, DType, Reason
+from runtime.protocol.data import DTYPE_BYTES, DType, Reason, Sampling
 from runtime.protocol.emulation import Emulation, EmulationRefused
-from runtime.protocol.routes import Sampling
 
 _HIDDEN_SIZE = 1
 _DTYPE = DType.FLOAT16

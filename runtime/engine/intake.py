@@ -14,8 +14,7 @@ import numpy as np
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason
-from runtime.protocol.routes import Route
+from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message, Reason, Route
 
 logger = logging.getLogger(__name__)
 

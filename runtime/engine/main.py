@@ -44,7 +44,7 @@ from runtime.protocol.complaints import first_complaint
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engines import Engine
-from runtime.protocol.measure_order import MeasureOrder
+from runtime.protocol.payloads import MeasureOrder
 from runtime.protocol.stage_pipe import (
     FailedEvent,
     FetchingEvent,
@@ -57,8 +57,8 @@ from runtime.protocol.stage_pipe import (
 )
 from runtime.protocol.weight_fetch import WeightFetch
 from runtime.transport.base import Transport
-from runtime.transport.keys import KeyFileError, KeyPair
 from runtime.transport.measuring import MeasuringLimits
+from runtime.transport.zmq_sockets import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import Pick, SamplingBatch
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.step_runner import Runner
-from runtime.protocol.data import DType, Reason
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import DType, Reason, Sampling
 
 logger = logging.getLogger(__name__)
 

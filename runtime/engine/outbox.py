@@ -9,7 +9,7 @@ from runtime.engine.intake import Refusal
 from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import Sequence
 from runtime.protocol.data import Entry, Flag, Kind, Message, StageStatus
-from runtime.protocol.life import life_of
+from runtime.protocol.payloads import life_of
 from runtime.protocol.stage_spans import StageSpans, pack_spans
 from runtime.transport.base import SendError, Transport
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 from runtime.engine.pages import BlockName
-from runtime.protocol.routes import DIGEST_BYTES, Hop
+from runtime.protocol.data import DIGEST_BYTES, Hop
 
 _TOKEN_BYTES = 4
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 
 class TokenHistory:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from runtime.engine.pages import BlockTable
 from runtime.engine.span_record import SpanRecord
-from runtime.protocol.routes import Route, Sampling
+from runtime.protocol.data import Route, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

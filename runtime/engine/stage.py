@@ -38,10 +38,9 @@ from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import DTYPE_BYTES, Kind, Message, Reason
+from runtime.protocol.data import DTYPE_BYTES, FrameError, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.frame_error import FrameError
-from runtime.protocol.measure_order import unpack_order
+from runtime.protocol.payloads import unpack_order
 from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)

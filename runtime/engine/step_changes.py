@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from runtime.engine.pages import BlockTable
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 
 _UNSAMPLED = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 

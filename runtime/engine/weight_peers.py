@@ -31,8 +31,7 @@ from runtime.protocol.weight_access import (
     WeightReply,
     WeightRequest,
 )
-from runtime.transport.keys import KeyPair
-from runtime.transport.zmq_sockets import sending_socket
+from runtime.transport.zmq_sockets import KeyPair, sending_socket
 
 logger = logging.getLogger(__name__)
 

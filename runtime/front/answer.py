@@ -24,12 +24,12 @@ from planner.routers.base import RequestSize
 from runtime.api.events import usage_of
 from runtime.disconnect import unless_disconnected
 from runtime.front.asked import Asked, TokenLengths
-from runtime.front.balance import Balance
-from runtime.front.client_stream import INSTANCE_HEADER, ClientStream
-from runtime.front.lateness import Lateness
-from runtime.front.ledger import Ledger
-from runtime.front.refusals import (
+from runtime.front.balance import Balance, Waiter
+from runtime.front.client_stream import (
+    INSTANCE_HEADER,
     RETRY_AFTER_S,
+    ClientStream,
+    Lateness,
     all_full,
     broken,
     none_ready,
@@ -38,6 +38,7 @@ from runtime.front.refusals import (
     stopping,
     too_slow,
 )
+from runtime.front.ledger import Ledger
 from runtime.front.target import (
     QUIET_S,
     Errored,
@@ -49,7 +50,6 @@ from runtime.front.target import (
     Unfit,
     Unreachable,
 )
-from runtime.front.turns import Waiter
 from runtime.protocol.openai import ApiError
 
 MOST_OPENING_EVENTS = 1000  # kept until the first token

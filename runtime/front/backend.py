@@ -1,4 +1,8 @@
-"""Instances as a backend of the OpenAI application: routed to, relayed, and reported."""
+"""Instances as a backend of the OpenAI application: routed to, relayed, and reported.
+
+Engines have metrics of their own; the front's are what only it knows: where requests went, what
+failed, and which instances are asked now.
+"""
 
 import itertools
 from collections.abc import Mapping
@@ -9,12 +13,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from runtime.api.access import ApiKeys
-from runtime.api.request_body import read_body
+from runtime.api.error_answers import read_body
 from runtime.front.answer import Answer, Proxy
 from runtime.front.asked import read_asked
-from runtime.front.refusals import stopping
+from runtime.front.balance import Balance
+from runtime.front.client_stream import stopping
+from runtime.instances.health import Condition
 from runtime.instances.instance import Instance
 from runtime.openai_app import Endpoint
+from runtime.protocol.exposition import Samples, counter, gauge, page
 from runtime.protocol.openai import ApiError
 
 MOST_UNDER_WAY = 4096
@@ -95,3 +102,39 @@ class FrontBackend(InstanceBackend):
             "kv_usage": instance.load.kv_usage,
             "complaint": instance.load.complaint,
         }
+
+
+def metrics_page(balance: Balance, instances: Mapping[str, Instance]) -> bytes:
+    open_ones = set(balance.open_instances())
+
+    def of_each(values: Mapping[str, float]) -> Samples:
+        return [({"instance": name}, values[name]) for name in instances]
+
+    ready = {name: one.state.condition is Condition.READY for name, one in instances.items()}
+    return page([
+        gauge(
+            "helix_front_requests",
+            "here: sent to an instance, or waiting for one",
+            [({}, balance.here)],
+        ),
+        gauge(
+            "helix_front_requests_running",
+            "sent to it and not ended",
+            of_each({name: balance.under_way_at(name) for name in instances}),
+        ),
+        counter("helix_front_answers_total", "begun by it", of_each(balance.answered)),
+        counter(
+            "helix_front_failures_total",
+            "requests that it did not answer as it should",
+            of_each(balance.failures),
+        ),
+        counter(
+            "helix_front_output_tokens_total", "given by it", of_each(balance.output_tokens)
+        ),
+        gauge("helix_front_instance_ready", "1 while it is well", of_each(ready)),
+        gauge(
+            "helix_front_instance_open",
+            "1 while it is well and not left alone after a failure",
+            of_each({name: name in open_ones for name in instances}),
+        ),
+    ])  # fmt: skip

@@ -1,23 +1,82 @@
 """Which instance answers a request: the router's choice among those that are ready.
 
 One that fails is left alone for a while that doubles with every failure in a row; then it is tried
-with one request at a time, until one begins to be answered.
+with one request at a time, until one begins to be answered. Requests that must wait stand in the
+coordinator's line, a fair share for every API key: only the first in it looks for an instance, and
+calls the next when it got one or gave up.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import InstanceRouter
-from runtime.api.waiting_line import has_place
-from runtime.front.turns import Turns
+from runtime.api.waiting_line import WaitingLine, has_place
 from runtime.instances.health import Condition, without_log
 from runtime.instances.instance import Instance
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Waiter:
+    """A request. `called`: it is the first, and an instance may have opened."""
+
+    id: int
+    owner: str
+    size: RequestSize
+    priority: int = 0
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Turns:
+    """Owns the requests that wait for an instance; the balance calls it.
+
+    The line.
+    """
+
+    def __init__(self) -> None:
+        self._line: WaitingLine[Waiter] = WaitingLine()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def call(self) -> None:
+        """An instance may have opened, for the first."""
+        first = next(iter(self._line), None)
+        if first is not None:
+            first.called.set()
+
+    def call_all(self) -> None:
+        """No request needs to wait any more."""
+        for waiter in self._line:
+            waiter.called.set()
+
+    def is_first(self, waiter: Waiter) -> bool:
+        return next(iter(self._line), None) is waiter
+
+    def passed(self, waiter: Waiter) -> None:
+        """It found an instance without waiting, and has had that of its share."""
+        self._line.pass_by(waiter, self._line.turn_of(waiter))
+
+    @contextmanager
+    def waiting(self, waiter: Waiter) -> Iterator[None]:
+        """It stands in the line, unless it is `let_in` meanwhile."""
+        self._line.add(waiter, self._line.turn_of(waiter))
+        try:
+            yield
+        finally:
+            if any(waiter is other for other in self._line):
+                self._line.remove(waiter)
+            self.call()
+
+    def let_in(self, waiter: Waiter) -> None:
+        """It found an instance."""
+        self._line.let_in(waiter)
+
 
 FIRST_REST_S = 1.0
 LONGEST_REST_S = 60.0

@@ -26,10 +26,9 @@ from runtime.api.access import ApiKeys
 from runtime.command_numbers import port_number, positive_seconds
 from runtime.command_options import add_options, option
 from runtime.front.answer import Proxy, Waits
-from runtime.front.backend import FrontBackend
+from runtime.front.backend import FrontBackend, metrics_page
 from runtime.front.balance import Balance
-from runtime.front.metrics import metrics_page
-from runtime.front.relay import InstanceTarget, relay_client
+from runtime.front.target import InstanceTarget, relay_client
 from runtime.http_process import (
     Ending,
     HttpServer,

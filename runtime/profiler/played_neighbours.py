@@ -10,10 +10,9 @@ from multiprocessing.connection import Connection
 from planner.domain.cluster import COORDINATOR
 from runtime.engine.backend import ModelShape
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import DTYPE_BYTES, Entry, Flag, Kind, Message
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import DTYPE_BYTES, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.transport.base import Transport
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 MEASURED = "measured"

@@ -32,7 +32,7 @@ from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.base import Received, Transport
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 _ROUNDS = 40

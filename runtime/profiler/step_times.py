@@ -15,7 +15,7 @@ import torch
 
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_runner import StepRunner
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 
 SHALLOW, DEEP = 1, 5
 MOST_DECODES = 256  # in one step; estimates from data sheets end there too (planner/roofline.py)

@@ -11,7 +11,7 @@ whatever the process's own thread does: that it hangs is told by its turn.
 import struct
 from dataclasses import dataclass
 
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 
 BEAT_MAGIC = b"HLB1"
 _BEAT = struct.Struct("<4sQ")  # magic, sequence

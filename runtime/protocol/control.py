@@ -13,7 +13,6 @@ from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
 from planner.domain.problem import Workload
 from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA
-from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.checkpoint_looks import MOST_LOOKS, LookAnswer, LookOrder
 from runtime.protocol.endpoints import CurveKey, Endpoint
 from runtime.protocol.engine_options import EngineOptions
@@ -24,7 +23,7 @@ from runtime.protocol.instance_orders import (
     ObservedInstance,
     ServedInstance,
 )
-from runtime.protocol.message import Message
+from runtime.protocol.message import Count, Message, SmallCount
 from runtime.protocol.phases import Phase
 from runtime.protocol.profiling import ProfileOrder, ProfilingProgress
 from runtime.protocol.reach import Endpoints, LinksToMeasure, Reach

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from planner.domain.instance import Backend
-from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.instances import MOST_REQUESTS, InstanceName
-from runtime.protocol.message import Message
+from runtime.protocol.message import Count, Message, SmallCount
 from runtime.protocol.vllm_flags import check_vllm_flags
 
 MOST_SAID = 2000

@@ -17,7 +17,7 @@ no number: one that is said again and again anyway.
 import struct
 from typing import NamedTuple
 
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 
 LINK_MAGIC = b"HLL1"
 _KIND = struct.Struct("<4sB3x")  # magic, kind

@@ -1,6 +1,11 @@
-"""What the messages between the site and its processes have in common."""
+"""What messages between the site and its processes have in common, and how large numbers may be.
 
-from pydantic import BaseModel, ConfigDict
+The bounds are what every database keeps, and JSON's readers agree on.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Message(BaseModel):
@@ -11,3 +16,15 @@ class Message(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+# Of such as have a column of 32 bits.
+SmallCount = Annotated[int, Field(ge=0, lt=2**31)]
+# A thousand of them still add up to less than 2^63.
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+# Seconds since 1970, until the end of the year 9999: what a date can say.
+UnixTime = Annotated[float, Field(ge=0, le=253_402_300_799)]
+# Of frames between stages.
+Uint16 = Annotated[int, Field(ge=0, lt=2**16)]
+Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
+Uint64 = Annotated[int, Field(ge=0, lt=2**64)]

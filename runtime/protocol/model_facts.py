@@ -2,8 +2,7 @@
 
 from pydantic import Field
 
-from runtime.protocol.bounds import Count, SmallCount
-from runtime.protocol.message import Message
+from runtime.protocol.message import Count, Message, SmallCount
 
 
 class ModelFacts(Message):

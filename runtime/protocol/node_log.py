@@ -2,9 +2,8 @@
 
 from pydantic import Field
 
-from runtime.protocol.bounds import UnixTime
 from runtime.protocol.log_levels import LogLevel, LogSource
-from runtime.protocol.message import Message
+from runtime.protocol.message import Message, UnixTime
 
 MAX_LINES = 100
 MAX_LINE_CHARS = 500

@@ -6,7 +6,7 @@ others have sent.
 
 import hashlib
 
-from runtime.protocol.routes import DIGEST_BYTES
+from runtime.protocol.data import DIGEST_BYTES
 
 
 def prefix_salt(owner: str, cache_salt: str = "") -> bytes:

@@ -10,9 +10,8 @@ from pydantic import Field
 
 from planner.domain.layer_times import LayerTimes
 from planner.domain.node_memory import KvMinimum, NodeMemory
-from runtime.protocol.bounds import Count, SmallCount
 from runtime.protocol.engines import Engine
-from runtime.protocol.message import Message
+from runtime.protocol.message import Count, Message, SmallCount
 
 MOST_POINTS = 200
 MOST_CHECKED = 8

@@ -4,8 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from runtime.protocol.bounds import Count, SmallCount, UnixTime
-from runtime.protocol.message import Message
+from runtime.protocol.message import Count, Message, SmallCount, UnixTime
 
 
 class PartKind(StrEnum):

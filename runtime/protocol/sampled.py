@@ -4,8 +4,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.protocol.data import Entry, Flag, Message
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import Entry, Flag, FrameError, Message
 
 _ALTERNATIVE = struct.Struct("<If")  # token id, logprob
 _LOGPROBS = struct.Struct("<Bf")  # alternatives, logprob of the token itself

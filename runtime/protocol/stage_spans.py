@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 
 _TIMES = (
     "heard_s", "heard_unseen_s", "told_s", "first_s", "last_s", "last_unseen_s", "tail_compute_s",

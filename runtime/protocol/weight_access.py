@@ -2,10 +2,9 @@
 
 from pydantic import Field
 
-from runtime.protocol.bounds import Count
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data_security import DataSecurity
-from runtime.protocol.message import Message
+from runtime.protocol.message import Count, Message
 
 SITE_PATH = "/api/v1/agent/weights"
 PEERS_PATH = "/api/v1/agent/weight-peers"

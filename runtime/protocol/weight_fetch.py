@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from runtime.protocol.bounds import Count
-from runtime.protocol.message import Message
+from runtime.protocol.message import Count, Message
 
 SITE_SOURCE = "site"
 HUB_SOURCE = "hub"

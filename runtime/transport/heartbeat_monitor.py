@@ -24,9 +24,8 @@ from zmq.utils.monitor import recv_monitor_message
 from runtime.protocol.beat_frames import decode_echo, encode_beat
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import Message, encode
+from runtime.protocol.data import FrameError, Message, encode
 from runtime.protocol.endpoints import parse_endpoint
-from runtime.protocol.frame_error import FrameError
 from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
 from runtime.transport.port_check import Answer, PortCheck
 from runtime.transport.wakeup import Wakeup

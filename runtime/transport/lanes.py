@@ -15,9 +15,8 @@ from typing import Any
 import zmq
 
 from runtime.protocol.beat_frames import Echo, decode_beat, encode_echo, is_beat_frame
-from runtime.protocol.data import Message, decode, encode
+from runtime.protocol.data import FrameError, Message, decode, encode
 from runtime.protocol.endpoints import parse_endpoint
-from runtime.protocol.frame_error import FrameError
 from runtime.protocol.link_frames import (
     Ack,
     Chunk,

@@ -10,6 +10,7 @@ What was sent is kept until it is acked: a connection that broke lost what was u
 sender goes back to the sequence the receiver expects. Times in seconds of one monotonic clock.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +19,31 @@ from enum import StrEnum
 from runtime.protocol.link_frames import Ack, Chunk, Probe
 from runtime.transport.link_pace import LinkPace, TcpLook
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Bytes
-from runtime.transport.recent_rate import RecentRate
+
+
+class RecentRate:
+    """Bytes per second of the last moments; link schedulers call it.
+
+    Times in seconds of one clock that does not go back; in `fades_s` a sum fades to 1/e.
+    """
+
+    def __init__(self, *, fades_s: float = 2.0) -> None:
+        self._fades_s = fades_s
+        self._faded_bytes = 0.0
+        self._at_s = 0.0
+
+    def add(self, n_bytes: int, *, now_s: float) -> None:
+        """So many went."""
+        self._faded_bytes = self._left(now_s) + n_bytes
+        self._at_s = now_s
+
+    def bytes_per_s(self, now_s: float) -> float:
+        """Of the last seconds, the latest most; 0 once nothing went for long."""
+        return self._left(now_s) / self._fades_s
+
+    def _left(self, now_s: float) -> float:
+        return self._faded_bytes * math.exp(-max(0.0, now_s - self._at_s) / self._fades_s)
+
 
 STALLED_S = 2.0  # without an ack of what is under way
 PROBE_INTERVAL_S = 1.0

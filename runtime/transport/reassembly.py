@@ -4,7 +4,7 @@ Chunks come in order or not at all. One that is a repeat or follows a gap change
 says which is expected, and the sender goes back to it.
 """
 
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 from runtime.protocol.link_frames import Chunk
 
 # Larger messages are refused: 512 prompt tokens of a 16k-wide model in fp32 are 32 MiB.

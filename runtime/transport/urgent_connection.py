@@ -14,7 +14,7 @@ from typing import Any
 
 import zmq
 
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 from runtime.protocol.link_frames import Ack, decode_link_frame, encode_link_frame
 from runtime.transport.reassembly import Bytes
 from runtime.transport.urgent_lane import Numbered, UrgentLane

@@ -6,6 +6,7 @@ Who sent a message is the public key its connection proved, never what the frame
 whose key is not among ours does not get past the handshake. In clear it says its key only.
 """
 
+import asyncio
 import math
 import select
 import time
@@ -19,22 +20,46 @@ from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
-from runtime.protocol.lost_links import lost_links_message
+from runtime.protocol.payloads import lost_links_message
 from runtime.transport.base import PeerStalled, Received, UnknownPeer
 from runtime.transport.heartbeat_monitor import HeartbeatMonitor
-from runtime.transport.keys import KeyPair
+from runtime.transport.heartbeats import PeerEvent
 from runtime.transport.lanes import Dialled, Lanes
-from runtime.transport.link_report import link_stats
-from runtime.transport.link_scheduler import LinkOptions, LinkRule
+from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
 from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.urgent_connection import LaneFull
 from runtime.transport.zmq_sockets import (
     BindFailed,
+    KeyPair,
     Peers,
     RetryingAuthenticator,
     receiving_socket,
     sending_socket,
 )
+
+
+def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
+    """`now_s`: of the scheduler's clock."""
+    rate, counters = scheduler.rate, scheduler.counters
+    return LinkStats(
+        bandwidth_bytes_per_s=rate.bytes_per_s,
+        bandwidth_age_s=None if rate.measured_s is None else max(0.0, now_s - rate.measured_s),
+        bandwidth_is_floor=rate.is_floor,
+        rtt_s=scheduler.rtt_s,
+        queueing_s=max(0.0, rate.queueing_s),
+        waiting_bytes=scheduler.waiting_bytes,
+        in_flight_bytes=scheduler.in_flight_bytes,
+        urgent_bytes_per_s=scheduler.urgent_rate.bytes_per_s(now_s),
+        bulk_bytes_per_s=scheduler.bulk_rate.bytes_per_s(now_s),
+        urgent_bytes_total=counters.urgent_bytes,
+        urgent_messages_total=counters.urgent_messages,
+        bulk_bytes_total=counters.bulk_bytes,
+        chunks_total=counters.chunks,
+        filler_bytes_total=counters.filler_bytes,
+        sent_again_total=counters.sent_again,
+        stalled=scheduler.is_stalled(now_s),
+    )
+
 
 __all__ = ["BindFailed", "ZmqTransport"]
 
@@ -252,3 +277,56 @@ class ZmqTransport(DataPlane):
             poller.poll(math.ceil(timeout_s * 1000))
             received = self._take()
         return received
+
+
+class AsyncZmqTransport(DataPlane):
+    """The transport of a process with an event loop; the coordinator owns one.
+
+    Same as ZmqTransport, but `receive` is awaited, and peers are watched. One task receives at
+    a time, and one hears `peer_events`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        bind: str,
+        keys: KeyPair,
+        peers: tuple[PeerAddress, ...] = (),
+        security: DataSecurity = DataSecurity.CURVE,
+    ) -> None:
+        super().__init__(name=name, bind=bind, keys=keys, peers=peers, security=security)
+        self._monitor = self.watch()
+        self._follow_all()
+
+    def set_peers(self, peers: Iterable[PeerAddress]) -> None:
+        """Talk to exactly these from now on, and watch whether they are there."""
+        super().set_peers(peers)
+        self._follow_all()
+
+    async def receive(self) -> list[Received]:
+        """At least one message, all that are there. Safe to cancel: nothing is lost."""
+        while not (received := self._take()):
+            self.rest()
+            await _readable(self.receive_fd)
+        return received
+
+    async def peer_events(self) -> list[PeerEvent]:
+        """At least one piece of news of peers, oldest first. Safe to cancel: nothing is lost."""
+        while not (news := self._monitor.take()):
+            await _readable(self._monitor.wakeup.fd)
+        return news
+
+    def _follow_all(self) -> None:
+        others = {name: peer for name, peer in self._peers.by_name.items() if name != self._name}
+        self._monitor.follow(others)
+
+
+async def _readable(fd: int) -> None:
+    """Wait until `fd` can be read."""
+    loop, something = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, something.set)
+    try:
+        await something.wait()
+    finally:
+        loop.remove_reader(fd)

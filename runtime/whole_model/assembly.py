@@ -1,4 +1,7 @@
-"""What stage and dispatcher are told when one stage holds the whole model; pure."""
+"""What stage, dispatcher and /metrics are given when one stage holds the whole model; pure.
+
+The metrics have vLLM's names, so that what reads vLLM's reads ours.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +11,11 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import CONFIG, read_object
+from runtime.coordinator.metrics import metrics_of_requests
+from runtime.coordinator.request_stats import RequestStats
 from runtime.protocol.complaints import StartRefused
-from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
+from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment, StageStats
+from runtime.protocol.exposition import counter, info, page
 
 STAGE = "whole"
 GENERATION = 1
@@ -94,3 +100,35 @@ def serving_plan(assignment: StageAssignment, *, stage: PeerAddress, emulated: b
         emulated=emulated,
         peers=(stage,),
     )
+
+
+def metrics_page(
+    stats: RequestStats, *, plan: ServingPlan, running: int, waiting: int, stage: StageStats | None
+) -> bytes:
+    """`stage` None: it is not up, and nothing is known of its pages.
+
+    A page here is one layer's, so that a block of vLLM's is as many pages as there are layers.
+    """
+    pages = 0 if stage is None else stage.kv_pages_total
+    metrics = [
+        *metrics_of_requests(
+            stats,
+            model_name=plan.model_name,
+            running=running,
+            waiting=waiting,
+            kv_usage=stage.kv_pages_used / pages if stage is not None and pages else None,
+        )
+    ]
+    if stage is not None and pages:
+        cache = {
+            "block_size": str(plan.page_tokens),
+            "num_gpu_blocks": str(pages // plan.num_layers),
+        }
+        labels = {"model_name": plan.model_name}
+        metrics += [
+            counter(
+                "vllm:num_preemptions_total", "Preemptions", [(labels, stage.preemptions_total)]
+            ),
+            info("vllm:cache_config", "Pages of the KV cache", cache),
+        ]
+    return page(metrics)

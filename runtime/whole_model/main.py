@@ -35,12 +35,11 @@ from runtime.command_numbers import (
 )
 from runtime.command_options import add_options, option
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.heap import bound_free_memory
 from runtime.coordinator.pipelines import Pipelines
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.routing import Routing
-from runtime.coordinator.serving import Serving
+from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
+from runtime.free_memory import bound_free_memory
 from runtime.http_process import (
     HttpServer,
     hear_signals,
@@ -58,16 +57,16 @@ from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.logs import begin_logging
 from runtime.serving_options import add_serving_options
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
+from runtime.transport.zmq_transport import AsyncZmqTransport
 from runtime.whole_model.assembly import (
     STAGE,
     CannotServe,
     depth_of,
+    metrics_page,
     serving_plan,
     stage_assignment,
 )
-from runtime.whole_model.metrics import metrics_page
 
 API_KEY_VARIABLE = "HELIX_API_KEY"
 LOOPBACK = "127.0.0.1"

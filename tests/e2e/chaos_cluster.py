@@ -34,7 +34,7 @@ import httpx
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.plan_follower import PlanStore
 from runtime.membership.identity import DataDir, Identity, Membership
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import (
@@ -45,7 +45,7 @@ from runtime.protocol.control import (
 )
 from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.stage_pipe import StageLaunch
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from tests.e2e.cut_cable import Cabling
 from tests.waiting import until
 

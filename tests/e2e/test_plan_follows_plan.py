@@ -27,10 +27,9 @@ from runtime.agent.supervisor import StageSettings, Supervisor
 from runtime.api.access import ApiKeys
 from runtime.coordinator.answering import QUIET_S, arriving
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.plan_follower import PlanFollower
-from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.plan_follower import PlanFollower, PlanStore
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.routing import Routing
+from runtime.coordinator.serving import Routing
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.process_log import ProcessLog
 from runtime.protocol.control import (
@@ -40,10 +39,10 @@ from runtime.protocol.control import (
     ServingPlan,
     StageAssignment,
 )
-from runtime.protocol.routes import Sampling
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
+from runtime.protocol.data import Sampling
 from runtime.transport.heartbeats import Loss
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
+from runtime.transport.zmq_transport import AsyncZmqTransport
 from tests.waiting import PATIENCE_S, until_async
 
 pytestmark = pytest.mark.e2e

@@ -17,8 +17,7 @@ from planner.domain.problem import Workload
 from planner.routers.choice import RouterName
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.routing import Routing
-from runtime.coordinator.serving import Serving
+from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tokenizer import load_tokenizer
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.control import PeerAddress, ServingPlan
@@ -29,11 +28,11 @@ from runtime.protocol.data import (
     Kind,
     Message,
     Reason,
+    Route,
     StageStatus,
     decode,
     encode,
 )
-from runtime.protocol.routes import Route
 from runtime.protocol.sampled import Logprobs, pack_sampled
 from runtime.transport.base import Received, UnknownPeer
 from runtime.transport.heartbeats import Loss, PeerEvent

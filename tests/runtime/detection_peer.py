@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from runtime.protocol.control import PeerAddress
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 

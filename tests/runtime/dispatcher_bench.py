@@ -9,7 +9,7 @@ from coordinator_doubles import RANGES, Clock, ScriptedStages, make_dispatcher, 
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import Delta, LiveRequest
 from runtime.coordinator.serving import Serving
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 HELLO = list(range(10, 20))
 EOS = 257

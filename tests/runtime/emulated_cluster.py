@@ -12,10 +12,9 @@ from runtime.engine.backend import Opened
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
 from runtime.protocol.emulation import Emulation
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received, Transport
 
 LAYERS = 8

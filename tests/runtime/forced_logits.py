@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_runner import Runner
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 

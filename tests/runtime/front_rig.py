@@ -18,10 +18,9 @@ from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.api.access import ApiKeys
 from runtime.front.answer import Proxy, Waits
-from runtime.front.backend import FrontBackend
+from runtime.front.backend import FrontBackend, metrics_page
 from runtime.front.balance import Balance
-from runtime.front.metrics import metrics_page
-from runtime.front.relay import InstanceTarget
+from runtime.front.target import InstanceTarget
 from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, State

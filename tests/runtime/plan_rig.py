@@ -15,8 +15,7 @@ from coordinator_doubles import (
 
 from runtime.api.access import ApiKeys
 from runtime.coordinator.live_request import LiveRequest
-from runtime.coordinator.plan_follower import PlanFollower
-from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator.plan_follower import PlanFollower, PlanStore
 from runtime.coordinator.reporter import build_report
 from runtime.protocol.control import (
     AgentIdentity,
@@ -25,7 +24,7 @@ from runtime.protocol.control import (
     LinkStats,
     PeerAddress,
 )
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 from runtime.protocol.weight_access import WeightAccess
 
 ANNOUNCEMENT = AgentIdentity(

@@ -8,7 +8,7 @@ from torch import Tensor
 from runtime.engine.host_memory import host_memory
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import Pick, SamplingBatch
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, seed=1, max_tokens=1)
 MEMORY = host_memory(torch.device("cpu"))

@@ -26,9 +26,8 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
 from runtime.engine.stage_process import StageProcess
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import Kind, Message
+from runtime.protocol.data import Kind, Message, Sampling
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Sampling
 from runtime.transport.heartbeats import Loss, PeerEvent
 
 FIRST, SECOND = "coordinator", "coordinator:2"

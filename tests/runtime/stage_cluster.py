@@ -15,9 +15,19 @@ from runtime.engine.backend import Backend, Opened
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import Stage
 from runtime.engine.step_runner import Runner
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason, StageStatus
+from runtime.protocol.data import (
+    DType,
+    Entry,
+    Flag,
+    Hop,
+    Kind,
+    Message,
+    Reason,
+    Route,
+    Sampling,
+    StageStatus,
+)
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received, Transport
 
 GENERATION = 7

@@ -3,8 +3,8 @@ from hypothesis import strategies as st
 
 from runtime.engine.batcher import pick_step
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
+from runtime.protocol.data import Hop, Route, Sampling
 from runtime.protocol.engine_options import PUBLISHED, EngineOptions, StepOrder
-from runtime.protocol.routes import Hop, Route, Sampling
 
 OURS = EngineOptions()
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)

@@ -11,7 +11,7 @@ from coordinator_doubles import RANGES, make_serving, write_checkpoint
 from coordinator_rig import EOS, KEY, Rig, with_coordinator
 from starlette.routing import Route
 
-from runtime.api.request_body import MAX_BODY_BYTES
+from runtime.api.error_answers import MAX_BODY_BYTES
 from runtime.dialects import DIALECTS
 from runtime.protocol.data import Reason
 from runtime.transport.heartbeats import Loss, PeerEvent

@@ -24,13 +24,13 @@ from test_coordinator_recovery import assert_whole, counting, passes
 from planner.domain.cluster import SINK, SOURCE
 from planner.routers.leading_past import leads_past
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
-from runtime.coordinator.draining import LEAVES_WITHIN_S
 from runtime.coordinator.live_request import RequestFailed
 from runtime.coordinator.refusals import NotServing, QueueFull
 from runtime.coordinator.serving import Serving
+from runtime.coordinator.stage_news import LEAVES_WITHIN_S
 from runtime.protocol.control import CoordinatorDesired, DrainProgress
 from runtime.protocol.data import Kind, Message
-from runtime.protocol.life import life_of
+from runtime.protocol.payloads import life_of
 from runtime.transport.heartbeats import Loss, PeerEvent
 
 LIFE = life_of(4)

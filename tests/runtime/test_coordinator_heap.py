@@ -12,7 +12,7 @@ _LIBC = ctypes.CDLL(None)
 # A large buffer comes and goes, then one of a client's body: how many lie outside glibc's heaps?
 _PROGRAM = """
 import ctypes, sys
-from runtime.coordinator.heap import bound_free_memory
+from runtime.free_memory import bound_free_memory
 
 class Told(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in (
@@ -34,7 +34,7 @@ print(libc.mallinfo2().hblks - before)
 # Bodies below the size that lies outside the heaps come and go, but one is kept at their end.
 _HOLES = """
 from pathlib import Path
-from runtime.coordinator.heap import bound_free_memory
+from runtime.free_memory import bound_free_memory
 from runtime.free_memory import give_back_free_memory
 
 def resident_pages():

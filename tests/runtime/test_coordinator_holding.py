@@ -18,7 +18,7 @@ from test_coordinator_dispatcher import HELLO, Bench, drain
 
 from runtime.coordinator.live_request import LiveRequest, RequestFailed
 from runtime.coordinator.refusals import NotServing, QueueFull
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 PAGES_OF_8 = 8
 

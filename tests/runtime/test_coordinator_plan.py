@@ -12,14 +12,14 @@ from hub_server import hub_server
 from plan_rig import Follower, desired_state, submit_to
 
 from runtime.coordinator.live_request import LiveRequest
-from runtime.coordinator.plan_store import PlanStore, PlanStoreError
+from runtime.coordinator.plan_follower import PlanStore, PlanStoreError
 from runtime.coordinator.refusals import NotServing
 from runtime.protocol.control import (
     CoordinatorDesired,
     PeerAddress,
 )
+from runtime.protocol.data import Sampling
 from runtime.protocol.openai import ApiError
-from runtime.protocol.routes import Sampling
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from runtime.protocol.control import (
 from runtime.protocol.data import Message
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
 from runtime.transport.base import Received
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 pytestmark = pytest.mark.processes
@@ -191,8 +191,8 @@ def _byte_tokens(text: str) -> list[int]:
 _MAIN = """
 import sys
 from runtime.__main__ import main
-from runtime.coordinator import control_loop
-control_loop.REPORT_INTERVAL_S = {report_interval_s}
+from runtime.coordinator import coordinator as process
+process.REPORT_INTERVAL_S = {report_interval_s}
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -9,16 +9,16 @@ from fake_web import PATIENCE_S, FakeWeb, wait_until
 from hub_server import HubServer, hub_server
 from plan_rig import ANNOUNCEMENT, Follower, desired_state
 
-from runtime.coordinator import control_loop
-from runtime.coordinator.control_loop import report_forever
-from runtime.coordinator.plan_store import PlanStore
+from runtime.coordinator import coordinator as process
+from runtime.coordinator.coordinator import report_forever
+from runtime.coordinator.plan_follower import PlanStore
 from runtime.coordinator.plans import RETIRED_AFTER_S
 from runtime.protocol.control import (
     CoordinatorDesired,
     LinkStats,
     PeerAddress,
 )
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 from runtime.reaching import Reaching
 from runtime.web_client import WebClient
 
@@ -193,7 +193,7 @@ def test_while_helixweb_refuses_every_call_news_of_a_stage_causes_one_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not one after the other without a pause, beside the requests that are served."""
-    monkeypatch.setattr(control_loop, "REPORT_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(process, "REPORT_INTERVAL_S", 3600.0)
     one = Follower(tmp_path)
 
     async def talk(web: FakeWeb) -> None:
@@ -217,7 +217,7 @@ def test_while_helixweb_refuses_every_call_news_of_a_stage_causes_one_attempt(
 def test_reports_go_on_while_a_tokenizer_is_fetched(
     tmp_path: Path, desired: CoordinatorDesired, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_loop, "REPORT_INTERVAL_S", 0.01)
+    monkeypatch.setattr(process, "REPORT_INTERVAL_S", 0.01)
     assert desired.plan is not None
     plan = desired.plan.model_copy(update={"checkpoint": "org/small"})
     one = Follower(tmp_path)

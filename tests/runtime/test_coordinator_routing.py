@@ -23,7 +23,7 @@ from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.options import parse_options
 from runtime.coordinator.serving import Serving
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 APART = Placement(
     layers={name: LayerRange(first=first, end=end) for name, (first, end) in RANGES.items()},

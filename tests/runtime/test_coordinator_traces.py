@@ -28,7 +28,7 @@ from runtime.coordinator.tokenizer import load_tokenizer
 from runtime.coordinator.tracing import MOST_KEPT, MOST_PER_REPORT, PATIENCE_S, Tracer
 from runtime.engine.span_record import SpanRecord
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.data import Entry, Flag, Kind, Message, Reason
+from runtime.protocol.data import Entry, Flag, Kind, Message, Reason, Sampling
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.request_trace import (
     PartKind,
@@ -37,7 +37,6 @@ from runtime.protocol.request_trace import (
     TraceRow,
     TraceStage,
 )
-from runtime.protocol.routes import Sampling
 from runtime.protocol.stage_spans import pack_spans
 
 UNIX_S = 1_800_000_000.0

@@ -16,8 +16,8 @@ from runtime.coordinator.serving import Serving
 from runtime.coordinator.tokenizer import load_tokenizer
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import ServingPlan
+from runtime.protocol.data import Sampling
 from runtime.protocol.openai_parameters import ChatMessage
-from runtime.protocol.routes import Sampling
 
 LAYERS = {"a": (0, 4), "b": (2, 6), "c": (4, 8), "d": (0, 3), "e": (3, 8)}
 WEIGHTS = {

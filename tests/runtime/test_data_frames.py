@@ -12,15 +12,17 @@ from runtime.protocol.data import (
     DType,
     Entry,
     Flag,
+    FrameError,
+    Hop,
     Kind,
     Message,
     Reason,
+    Route,
+    Sampling,
     StageStatus,
     decode,
     encode,
 )
-from runtime.protocol.frame_error import FrameError
-from runtime.protocol.routes import Hop, Route, Sampling
 
 ROUTE = Route(
     hops=(Hop(node="gpu-1", first=0, end=4), Hop(node="é", first=4, end=8)),

@@ -13,7 +13,7 @@ from runtime.protocol.beat_frames import (
     encode_echo,
     is_beat_frame,
 )
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 from runtime.transport.heartbeats import (
     BEAT_INTERVAL_S,
     FIRST_TURN_S,

@@ -15,16 +15,15 @@ import zmq
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data_security import DataSecurity
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.heartbeat_monitor import HeartbeatMonitor
 from runtime.transport.heartbeats import Loss, PeerEvent
-from runtime.transport.keys import KeyPair
 from runtime.transport.zmq_sockets import (
     HEARTBEAT_INTERVAL_MS,
+    KeyPair,
     receiving_socket,
     sending_socket,
 )
-from runtime.transport.zmq_transport import ZmqTransport
+from runtime.transport.zmq_transport import AsyncZmqTransport, ZmqTransport
 from tests.runtime.tcp_relay import Relay
 
 LOOPBACK = "tcp://127.0.0.1:0"

@@ -15,10 +15,9 @@ from runtime.engine.emulated_link_queue import LinkQueue, queue_to, wire_bytes
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner, made_up_token, step_s
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Hop, Route, Sampling
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, seed=7, max_tokens=9)
 PATIENCE_S = 90.0

@@ -21,7 +21,7 @@ from stage_cluster import GREEDY, StageCluster
 from runtime.models.config import CompactConfig, read_config
 from runtime.models.dense_attention import attend_densely
 from runtime.models.weights import load_decoder
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 STAGES = {
     "a": (0, 3),

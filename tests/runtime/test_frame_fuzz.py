@@ -10,8 +10,7 @@ from in_memory_network import InMemoryNetwork
 from stage_cluster import StageCluster
 
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.data import Kind, Message, Reason, decode, encode
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError, Kind, Message, Reason, decode, encode
 
 LAYERS = {"a": (0, 2), "b": (1, 3), "c": (3, 4)}
 HOPS = [("a", 0, 2), ("b", 2, 3), ("c", 3, 4)]

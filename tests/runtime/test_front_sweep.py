@@ -12,10 +12,8 @@ import pytest
 
 from planner.latency_fit import fit_latency_model
 from planner.latency_model import Fit, LatencyModel
-from runtime.front.measuring import document, main
-from runtime.front.relay import InstanceTarget
-from runtime.front.sweep import sweep_instance
-from runtime.front.target import InstanceFailed, Refused
+from runtime.front.measuring import document, main, sweep_instance
+from runtime.front.target import InstanceFailed, InstanceTarget, Refused
 from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 

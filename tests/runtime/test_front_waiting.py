@@ -175,7 +175,7 @@ def test_requests_that_wait_for_an_instance_count_and_are_told_that_they_wait(
 def test_a_stream_that_waits_for_its_first_token_says_that_it_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runtime.front.relay.QUIET_S", 0.05)
+    monkeypatch.setattr("runtime.front.target.QUIET_S", 0.05)
 
     async def test(front: Front) -> None:
         engine = front.instances["a"].engine

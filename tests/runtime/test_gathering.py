@@ -17,9 +17,8 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.stage import Stage
 from runtime.engine.stage_process import StageProcess
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.transport.base import Received
 
 HOPS = (Hop(node="a", first=0, end=LAYERS // 2), Hop(node="b", first=LAYERS // 2, end=LAYERS))

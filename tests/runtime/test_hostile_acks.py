@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.protocol.link_frames import Ack, Probe, decode_link_frame, encode_link_frame
-from runtime.transport.link_report import link_stats
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
 from runtime.transport.urgent_lane import UrgentLane
+from runtime.transport.zmq_transport import link_stats
 
 MOST = 2**64 - 1
 NUMBERS = st.one_of(st.integers(0, 50), st.integers(0, MOST), st.just(MOST), st.integers(0, 2**40))

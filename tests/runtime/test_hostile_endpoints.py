@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from runtime.protocol.control import AgentIdentity, Hardware, PeerAddress
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.endpoints import parse_endpoint
-from runtime.transport.keys import KeyPair
-from runtime.transport.zmq_sockets import sending_socket
+from runtime.transport.zmq_sockets import KeyPair, sending_socket
 
 HARDWARE = Hardware(
     hostname="h", cpu_count=1, memory_bytes=1_000_000, memory_budget_bytes=1_000_000
@@ -93,7 +92,7 @@ def test_a_process_that_loses_a_thread_exits_instead_of_living_on_without_it() -
         import resource, sys, time
         from runtime import __main__ as command_line
         from runtime.protocol.control import PeerAddress
-        from runtime.transport.keys import KeyPair
+        from runtime.transport.zmq_sockets import KeyPair
         from runtime.transport.zmq_transport import ZmqTransport
         import zmq
 

@@ -12,8 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from runtime.protocol.beat_frames import decode_beat, decode_echo
-from runtime.protocol.data import decode
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError, decode
 from runtime.protocol.link_frames import decode_link_frame
 from runtime.protocol.stage_pipe import parse_event, parse_order
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.instances.engine_load import EngineLoad, read_load
-from runtime.instances.exposition import NoExposition, samples_of
+from runtime.instances.engine_load import EngineLoad, NoExposition, read_load, samples_of
 from runtime.instances.health import (
     Condition,
     Patience,

@@ -16,13 +16,11 @@ from test_agent_instances import SETTINGS, conditions, keeper, order
 
 from runtime.agent.instance_specs import InstanceSettings
 from runtime.front.asked import read_asked
-from runtime.front.relay import InstanceTarget, relay_client
-from runtime.front.target import Unreachable
+from runtime.front.target import InstanceTarget, Unreachable, relay_client
 from runtime.http_process import listen
-from runtime.instances.asking import AskedInstance
+from runtime.instances.asking import AskedInstance, instance_client
 from runtime.instances.certificate import load_or_create
 from runtime.instances.command_lines import LOOPBACK, InstanceAddress
-from runtime.instances.pinned import instance_client
 from runtime.protocol.instance_orders import instance_url
 from runtime.whole_model import main as whole_model
 

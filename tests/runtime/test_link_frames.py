@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 from runtime.protocol.link_frames import (
     Ack,
     Chunk,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 from runtime.protocol.link_frames import Ack, Chunk, Probe, ack_of
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Reassembly
 

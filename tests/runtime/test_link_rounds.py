@@ -15,8 +15,8 @@ from runtime.coordinator.link_rounds import (
     used_pairs,
 )
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.frame_error import FrameError
-from runtime.protocol.measure_order import MeasureOrder, pack_order, unpack_order
+from runtime.protocol.data import FrameError
+from runtime.protocol.payloads import MeasureOrder, pack_order, unpack_order
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 2, 3, 4, 7, 24])

@@ -11,10 +11,9 @@ from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.refusals import RequestFailed
 from runtime.coordinator.serving import links_of
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import Kind, Message
-from runtime.protocol.frame_error import FrameError
-from runtime.protocol.lost_links import MAX_PEERS, lost_links_message, unpack_lost_links
-from runtime.transport.keys import KeyPair
+from runtime.protocol.data import FrameError, Kind, Message
+from runtime.protocol.payloads import MAX_PEERS, lost_links_message, unpack_lost_links
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 __all__ = ["bench"]  # a fixture

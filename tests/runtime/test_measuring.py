@@ -7,9 +7,9 @@ import pytest
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.transport.base import UnknownPeer
-from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.measuring import Measuring, MeasuringLimits
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 from tests.runtime.virtual_link import VirtualLink
 

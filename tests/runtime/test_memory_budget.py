@@ -32,7 +32,7 @@ from runtime.profiler.compute import compute_profile, least_bytes
 from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepCost, StepTimes
 from runtime.protocol.control import StageAssignment
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 from runtime.protocol.stage_pipe import StageLaunch
 
 pytestmark = pytest.mark.processes
@@ -69,7 +69,7 @@ from torch.profiler import ProfilerActivity, profile
 from runtime.engine.loading import open_model
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.protocol.control import StageAssignment
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 from runtime.protocol.stage_pipe import StageLaunch
 
 checkpoint, layers, context, *stages = sys.argv[1], *map(json.loads, sys.argv[2:])

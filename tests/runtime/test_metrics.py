@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from planner.domain.pipeline import Pipeline, PipelineStage
 from runtime.agent import metrics as agent_metrics
-from runtime.coordinator.instance_ledger import InstanceLedger
+from runtime.coordinator.instance_group import InstanceLedger
 from runtime.coordinator.metrics import metrics_page
 from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.request_stats import RequestStats

@@ -22,8 +22,7 @@ from runtime.coordinator.live_request import LiveRequest, RequestFailed
 from runtime.coordinator.plans import RETIRED_AFTER_S
 from runtime.coordinator.serving import Serving
 from runtime.protocol.control import PeerAddress, ServingPlan
-from runtime.protocol.data import Kind, Reason
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Kind, Reason, Sampling
 from runtime.transport.heartbeats import Loss, PeerEvent
 
 OLD, NEW, THIRD = 7, 8, 9

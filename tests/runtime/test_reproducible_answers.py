@@ -15,7 +15,7 @@ from stage_cluster import StageCluster
 
 from runtime.models.compiled.library import compiled_kernels
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 pytestmark = pytest.mark.skipif(
     compiled_kernels() is None, reason="the kernels were not built here, or the CPU has no AVX2"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
 

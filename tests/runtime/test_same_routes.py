@@ -33,8 +33,7 @@ from planner.simulator.engine import EngineSetup, Occurrence, OccurrenceKind, St
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Arrivals
 from planner.workload.request import Lengths, Request
-from runtime.protocol.data import Entry, Kind, Reason
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Entry, Kind, Reason, Sampling
 
 # Of 4 tokens: a few requests fill a node, and c is too small for the longest.
 PAGES = {"a": 300, "b": 300, "c": 65, "d": 300}

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import DType, Entry, Flag, FrameError, Kind, Message
 from runtime.protocol.sampled import Logprobs, SampledToken, pack_sampled, unpack_sampled
 
 

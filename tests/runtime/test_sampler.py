@@ -17,7 +17,7 @@ from transformers import (
 
 from runtime.coordinator.sampling import seed_of_choice
 from runtime.engine.noise import mixed
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 LOGITS_V = torch.tensor([0.0, 2.0, 1.0, -1.0, 1.5])
 

@@ -14,7 +14,7 @@ from runtime.engine.adjusted_logits import prepare_changes
 from runtime.engine.host_memory import HostMemory
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import SamplingBatch
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 GREEDY = replace(PLAIN, temperature=0.0)
 LOGITS_V = torch.tensor([0.0, 2.0, 1.0, -1.0, 1.5])

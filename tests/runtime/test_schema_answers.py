@@ -18,7 +18,7 @@ from test_openai_client import HI, WEATHER
 from runtime.coordinator.answering import QUIET_S, arriving
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import Serving
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 HERMES = (
     "{% if tools %}Call within <tool_call></tool_call>: {{ tools | tojson }}{% endif %}"

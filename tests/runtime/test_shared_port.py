@@ -14,20 +14,24 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from runtime import link_measuring
-from runtime.coordinator import private_socket as private
 from runtime.coordinator import shared_port
 from runtime.coordinator.options import Options, parse_options
-from runtime.coordinator.private_socket import PrivateSocket, private_socket
-from runtime.coordinator.shared_port import choose_data_port, shared_with, with_hosts
+from runtime.coordinator.shared_port import (
+    PrivateSocket,
+    choose_data_port,
+    private_socket,
+    shared_with,
+    with_hosts,
+)
 from runtime.http_process import HttpServer
 from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
 from runtime.membership.data_address import AddressError
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
-from runtime.transport.keys import KeyPair
 from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.port_check import Answer, PortCheck
+from runtime.transport.zmq_sockets import KeyPair
+from runtime.transport.zmq_transport import AsyncZmqTransport
 
 PATIENCE_S = 90.0
 
@@ -231,7 +235,7 @@ def test_a_server_ends_though_somebody_is_connected_and_says_nothing() -> None:
 def test_without_sockets_in_files_it_is_a_port_of_loopback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(private, "_FAMILY", None)
+    monkeypatch.setattr(shared_port, "_FAMILY", None)
     with private_socket() as inner:
         assert inner.zmq_endpoint == f"tcp://127.0.0.1:{inner.port}"
         with socket.create_server(("127.0.0.1", inner.port)):

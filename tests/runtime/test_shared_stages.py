@@ -11,7 +11,7 @@ from test_coordinator_dispatcher import drain
 
 from runtime.coordinator.live_request import LiveRequest
 from runtime.protocol.data import Entry, Kind, Message
-from runtime.protocol.life import life_of
+from runtime.protocol.payloads import life_of
 from runtime.transport.heartbeats import Loss
 
 NOTHING = {"a": 0, "b": 0, "c": 0}

@@ -9,7 +9,7 @@ from runtime.engine.pages import KvCacheManager
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.shares import Shares
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 
 FIRST, SECOND, THIRD = "coordinator", "coordinator:2", "coordinator:3"
 TOTAL = 100

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from runtime.coordinator.clock_offsets import EXCHANGES_KEPT, ClockOffsets, Exchange
 from runtime.coordinator.span_assembly import MAX_BARS, Attempt, Journey, TimeLine, assemble
+from runtime.coordinator.tracing import EXCHANGES_KEPT, ClockOffsets, Exchange
 from runtime.protocol.request_trace import PartKind, PartPhase
 from runtime.protocol.stage_spans import ChunkSpan, StageSpans
 

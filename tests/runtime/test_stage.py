@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 from stage_cluster import GENERATION, GREEDY, StageCluster
 
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
 
 LAYERS = 8
 # overlapping ranges: every node but the ends can be entered in the middle
@@ -332,7 +331,7 @@ def test_a_route_the_stage_cannot_run_is_refused(
 
 
 def _prompt_with(hops: list[tuple[str, int, int]]) -> Message:
-    from runtime.protocol.routes import Hop, Route
+    from runtime.protocol.data import Hop, Route
 
     route = Route(
         hops=tuple(Hop(node=node, first=first, end=end) for node, first, end in hops),

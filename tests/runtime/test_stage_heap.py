@@ -16,7 +16,7 @@ from runtime.engine.heap import keep_freed_memory
 from runtime.engine.host_memory import host_memory
 from runtime.engine.sampled_row import SampledRow
 from runtime.engine.sampling_batch import SamplingBatch
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 torch.set_num_threads(1)
 if sys.argv[1] == "kept":
     keep_freed_memory()

@@ -26,9 +26,8 @@ from runtime.engine.stage_process import StageProcess
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.models.weights import load_decoder
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.routes import Hop, Route, Sampling
 
 GENERATION = 2
 SHAPE = StageShape(

@@ -18,13 +18,12 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.stage import Stage
 from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.protocol.control import LinkStats
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.link_news import LOOK_EVERY_S, LinkNews
-from runtime.protocol.measure_order import MeasureOrder, pack_order
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.payloads import MeasureOrder, pack_order
 from runtime.transport.base import UnknownPeer
-from runtime.transport.recent_rate import RecentRate
+from runtime.transport.link_scheduler import RecentRate
 
 TIMES = LayerTimes(prompt=((1, 0.001), (64, 0.01)), decode=((1, 0.005), (8, 0.005)))
 

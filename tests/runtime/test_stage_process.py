@@ -24,9 +24,8 @@ from runtime.models.linear import cpu_products
 from runtime.models.reference import greedy_tokens
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import PeerAddress, StageAssignment
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engines import Engine, EngineSettings
-from runtime.protocol.routes import Hop, Route, Sampling
 from runtime.protocol.stage_pipe import (
     AddOrder,
     FailedEvent,
@@ -38,7 +37,7 @@ from runtime.protocol.stage_pipe import (
     StatsEvent,
     parse_event,
 )
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 GENERATION = 3

@@ -23,7 +23,7 @@ from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
 from runtime.models.free_memory import free_bytes
 from runtime.models.weights import load_decoder
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 PAGES, PAGE_TOKENS, CONTEXT = 200, 4, 64

@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from runtime.engine.grammar import GrammarError, Grammars
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.data import Reason
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Reason, Sampling
 
 LAYERS = 4
 STAGES = {"a": (0, 2), "b": (0, 3), "c": (2, 4), "d": (3, 4)}

@@ -9,8 +9,7 @@ from planner.domain.cluster import COORDINATOR
 from runtime.engine.intake import Intake, StageShape
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Reason
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
 
 GENERATION = 2
 HIDDEN = 4

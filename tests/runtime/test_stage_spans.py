@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from runtime.engine.span_record import MAX_CHUNKS, MAX_ROUNDS, SpanRecord
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import FrameError
 from runtime.protocol.stage_spans import StageSpans, pack_spans, unpack_spans
 
 

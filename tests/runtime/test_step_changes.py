@@ -21,7 +21,7 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_changes import TableCopies, TableSender
 from runtime.engine.step_runner import RunnerShape, StepRunner
 from runtime.models.model_config import ModelConfig
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 from tests.examples import examples
 
 LAYERS, PAGE_TOKENS, PAGES = 4, 4, 120

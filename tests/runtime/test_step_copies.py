@@ -19,7 +19,7 @@ from runtime.engine.host_memory import HostMemory, Parcel
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
-from runtime.protocol.routes import Hop, Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
 
 LAYERS, HIDDEN, VOCAB = 6, 8, 50
 GREEDY = replace(PLAIN, temperature=0.0)

@@ -14,8 +14,7 @@ from free_port import free_port
 
 from runtime.api.events import usage_of
 from runtime.front.asked import Asked, Endpoint, read_asked
-from runtime.front.relay import InstanceTarget
-from runtime.front.target import Refused
+from runtime.front.target import InstanceTarget, Refused
 from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import Condition, Patience

@@ -19,11 +19,9 @@ from runtime.membership.data_address import choose_port, data_endpoint
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Kind, Message, StageStatus, encode
 from runtime.protocol.data_security import DataSecurity
-from runtime.transport.async_zmq_transport import AsyncZmqTransport
 from runtime.transport.base import PeerStalled, Received, Transport, UnknownPeer
-from runtime.transport.keys import KeyFileError, KeyPair
-from runtime.transport.zmq_sockets import sending_socket
-from runtime.transport.zmq_transport import BindFailed, ZmqTransport
+from runtime.transport.zmq_sockets import KeyFileError, KeyPair, sending_socket
+from runtime.transport.zmq_transport import AsyncZmqTransport, BindFailed, ZmqTransport
 
 LOOPBACK = "tcp://127.0.0.1:0"
 PATIENCE_S = 90.0

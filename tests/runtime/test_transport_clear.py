@@ -10,7 +10,7 @@ from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message, encode
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import Received
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 PATIENCE_S = 90.0

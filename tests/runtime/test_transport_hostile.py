@@ -22,8 +22,8 @@ from runtime.protocol.link_frames import (
     encode_link_frame,
 )
 from runtime.transport.base import PeerStalled, Received
-from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkOptions
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 LOOPBACK = "tcp://127.0.0.1:0"

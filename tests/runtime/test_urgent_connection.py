@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
-from runtime.protocol.frame_error import FrameError
+from runtime.protocol.data import DType, Entry, Flag, FrameError, Kind, Message
 from runtime.transport.base import Received
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 from tests.runtime.tcp_relay import Relay
 

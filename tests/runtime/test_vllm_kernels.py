@@ -39,7 +39,7 @@ from runtime.engine.vllm_attention import RaggedBatch
 from runtime.engine.vllm_graphs import DecodeGraphs, graph_sizes
 from runtime.engine.vllm_loading import open_layers
 from runtime.engine.vllm_runner import VllmRunner
-from runtime.protocol.routes import Hop, Route
+from runtime.protocol.data import Hop, Route
 
 T4, L4, A100, H100, B200 = (
     DeviceCapability(*each) for each in ((7, 5), (8, 9), (8, 0), (9, 0), (10, 0))

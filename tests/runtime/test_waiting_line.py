@@ -12,7 +12,7 @@ from runtime.api.waiting_line import WaitingLine
 from runtime.coordinator.live_request import LiveRequest, Origin
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.text_stream import AnswerText
-from runtime.protocol.routes import Sampling
+from runtime.protocol.data import Sampling
 
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)
 

@@ -25,7 +25,7 @@ from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.weight_access import WeightAccess, WeightPeers
 from runtime.protocol.weight_fetch import WeightFetch
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 
 REPOSITORY = "org/small"
 NAME = f"{REPOSITORY}@{COMMIT}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.whole_file import write_whole
 
 

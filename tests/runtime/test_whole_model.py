@@ -24,9 +24,8 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.instances.engine_load import read_load
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import StageStats
-from runtime.whole_model.assembly import CannotServe, depth_of
+from runtime.whole_model.assembly import CannotServe, depth_of, metrics_page
 from runtime.whole_model.main import main
-from runtime.whole_model.metrics import metrics_page
 
 T = TypeVar("T")
 

@@ -22,9 +22,9 @@ from typing import Any
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.data_security import DataSecurity
-from runtime.transport.keys import KeyPair
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.measuring import MeasuringLimits
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
 PATIENCE_S = 120.0  # where an order does not say `within_s`

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from runtime.transport.keys import KeyPair
+from runtime.transport.zmq_sockets import KeyPair
 from tests.shaped_links.network import Namespaces, Side
 
 _SIDES: tuple[Side, Side] = ("a", "b")
