@@ -72,22 +72,8 @@ class Dispatcher:
             clock=clock,
             migrate_after_s=migrate_after_s,
         )
-        self.draining = Draining(
-            plans=self.plans,
-            admission=self._admission,
-            recovery=self._recovery,
-            link=self._link,
-            clock=clock,
-            migrate_after_s=migrate_after_s,
-        )
-        self._news = StageNews(
-            plans=self.plans,
-            admission=self._admission,
-            recovery=self._recovery,
-            link=self._link,
-            tracer=tracer,
-            on_change=on_stage_change,
-        )
+        self.draining = Draining(plans=self.plans)
+        self._news = StageNews(plans=self.plans, tracer=tracer, on_change=on_stage_change)
 
     @property
     def serving(self) -> Serving | None:

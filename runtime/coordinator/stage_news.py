@@ -13,10 +13,8 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from runtime.coordinator.admission import Admission, Recovery
 from runtime.coordinator.plans import Plans
 from runtime.coordinator.serving import Serving
-from runtime.coordinator.stage_link import StageLink
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.data import FrameError, Message
@@ -45,18 +43,13 @@ class Draining:
     """
 
     plans: Plans
-    admission: Admission
-    recovery: Recovery
-    link: StageLink
-    clock: Callable[[], float]
-    migrate_after_s: float
     # when what runs through a node to be drained moves
     _move_at: dict[str, float] = field(init=False, default_factory=dict)
     _leaving: dict[str, _Leaving] = field(init=False, default_factory=dict)
 
     def wish(self, nodes: Collection[str]) -> None:
         """These are to be drained, and no others; those that were and are not take requests."""
-        due = self.clock() + self.migrate_after_s
+        due = self.plans.clock() + self.plans.migrate_after_s
         before, self._move_at = (
             self._move_at,
             {node: self._move_at.get(node, due) for node in sorted(nodes)},
@@ -73,10 +66,10 @@ class Draining:
         """The stage of `node`, which serves the message's generation, ends soon."""
         generation, life = message.generation, bytes(message.payload)
         if self.plans.of(generation) is None:  # which is not served any more, or not known
-            self.link.retire([node], generation=generation, life=life)
+            self.plans.link.retire([node], generation=generation, life=life)
             return
         is_news = node not in self._leaving
-        self._leaving[node] = _Leaving(said_s=self.clock(), life=life)
+        self._leaving[node] = _Leaving(said_s=self.plans.clock(), life=life)
         if is_news:
             logger.info("the stage of %r is about to end", node)
             self._tell_plans()
@@ -84,7 +77,7 @@ class Draining:
 
     def look(self) -> None:
         """Take the steps that are due; call it about once a second."""
-        now = self.clock()
+        now = self.plans.clock()
         ended = [
             node
             for node, leaving in self._leaving.items()
@@ -98,14 +91,14 @@ class Draining:
         for node in sorted(due | self._leaving.keys()):
             self._move_what_runs(node)
         for node, leaving in self._leaving.items():
-            if not self.admission.running_through(node):
+            if not self.plans.admission.running_through(node):
                 self._let_go(node, life=leaving.life)
 
     def progress(self) -> dict[str, DrainProgress]:
         """Of every node that is to be drained."""
         return {
             node: DrainProgress(
-                requests=len(self.admission.running_through(node)),
+                requests=len(self.plans.admission.running_through(node)),
                 needed=any(
                     node not in plan.spared_nodes()
                     for plan in self.plans.with_node(node)
@@ -122,13 +115,13 @@ class Draining:
     def _tell_plans(self) -> None:
         for plan in self.plans.present:
             self.introduce(plan)
-        self.admission.let_in()
+        self.plans.admission.let_in()
 
     def _move_what_runs(self, node: str) -> None:
         """What has another way; the rest stays as long as the stage does."""
-        self.recovery.move_where_room(
+        self.plans.recovery.move_where_room(
             request
-            for request in self.admission.running_through(node)
+            for request in self.plans.admission.running_through(node)
             if node not in request.next_serving.nodes or node in request.next_serving.spared_nodes()
         )
 
@@ -136,7 +129,7 @@ class Draining:
         """Its process, that is: another may be there by the time that this is read."""
         for plan in self.plans.with_node(node):
             if node in plan.spared_nodes():
-                self.link.retire([node], generation=plan.generation, life=life)
+                self.plans.link.retire([node], generation=plan.generation, life=life)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -149,9 +142,6 @@ class StageNews:
     """
 
     plans: Plans
-    admission: Admission
-    recovery: Recovery
-    link: StageLink
     tracer: Tracer | None
     on_change: Callable[[], None]
     # the last of every peer
@@ -179,7 +169,7 @@ class StageNews:
         was_restarted = plan.is_restarted(sender, status)
         wrong = plan.hear(sender, status)
         if wrong is not None:
-            self.link.complain(wrong)
+            self.plans.link.complain(wrong)
             return
         gone_from = [plan] if was_restarted else []
         gone_from += [
@@ -191,11 +181,11 @@ class StageNews:
             each.hear_lost_links(sender, ())  # what its life before could not reach
             if self.tracer is not None:
                 self.tracer.forget_clock(sender)
-            self.recovery.lose_node(sender, "was restarted", plan=each)
+            self.plans.recovery.lose_node(sender, "was restarted", plan=each)
         if was_silent and sender not in plan.silent_nodes():
             self._come_up(sender, plan)
         elif was_shared or plan.shares(sender):
-            self.admission.let_in()  # others may have given pages back
+            self.plans.admission.let_in()  # others may have given pages back
         self.plans.look()
 
     def hear_lost_links(self, sender: str, message: Message) -> None:
@@ -203,16 +193,16 @@ class StageNews:
         try:
             peers = unpack_lost_links(message)
         except FrameError as error:
-            self.link.complain(f"message of {sender!r} dropped: {error}")
+            self.plans.link.complain(f"message of {sender!r} dropped: {error}")
             return
         for plan in self.plans.with_node(sender):
             before = plan.cut
             cut = plan.hear_lost_links(sender, peers)
             if cut:
-                self.recovery.lose_links(cut)
+                self.plans.recovery.lose_links(cut)
             elif plan.cut != before:
                 logger.info("%r reaches again whom it sends to", sender)
-                self.admission.let_in()
+                self.plans.admission.let_in()
 
     def see(self, peer_event: PeerEvent) -> None:
         """News of a process: at once its requests go on elsewhere, or it is used again."""
@@ -232,7 +222,7 @@ class StageNews:
         if plans:
             self.on_change()
         if len(silent) < len(plans) and peer_event.loss is not None:
-            self.recovery.lose_node(node, f"is lost, {peer_event.loss}")
+            self.plans.recovery.lose_node(node, f"is lost, {peer_event.loss}")
         for plan in silent:
             if node not in plan.silent_nodes():
                 self._come_up(node, plan)
@@ -242,5 +232,5 @@ class StageNews:
         if plan is self.plans.coming:  # nothing runs or waits under it yet
             logger.info("stage of %r is there in generation %d", node, plan.generation)
         else:
-            self.recovery.come_up(node, plan)
+            self.plans.recovery.come_up(node, plan)
         self.on_change()
