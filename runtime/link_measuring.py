@@ -30,6 +30,7 @@ from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import (
     Ack,
     Chunk,
+    Probe,
     ack_of,
     decode_link_frame,
     encode_link_frame,
@@ -58,7 +59,6 @@ _CHUNK_BYTES = len(  # the header; smaller frames are probes and ends
 )
 READ_AHEAD_BYTES = 1 << 20
 _LOOK_AGAIN_S = 0.05
-_MICRO = 1e6
 
 
 class _Sent(NamedTuple):
@@ -285,12 +285,11 @@ async def _receive(
             raise CannotMeasure("this machine has requests to serve")
         is_chunk = len(data) > _CHUNK_BYTES
         frame = decode_link_frame(data[:_CHUNK_BYTES] if is_chunk else data)
-        if isinstance(frame, Ack):
-            raise FrameError("an ack instead of a chunk")
+        if not isinstance(frame, Chunk | Probe):
+            raise FrameError(f"{type(frame).__name__} instead of a chunk")
         expected += is_chunk
         delivered_bytes += len(data)
-        now_us = round(time.monotonic() * _MICRO)
-        ack = ack_of(frame, expected=expected, delivered_bytes=delivered_bytes, received_us=now_us)
+        ack = ack_of(frame, expected=expected, delivered_bytes=delivered_bytes)
         await _write(writer, encode_link_frame(ack))
 
 

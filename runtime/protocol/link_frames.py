@@ -1,4 +1,4 @@
-"""What a link's lanes say beside the messages themselves: numbers, chunks, probes and acks.
+"""What a link's connections carry beside messages: numbers, chunks, probes, acks, heartbeats.
 
 A directed link has two lanes, each a TCP connection of its own. The urgent lane carries whole
 messages, three ZeroMQ frames each, the bulk lane carries messages in chunks, as many:
@@ -8,8 +8,8 @@ messages, three ZeroMQ frames each, the bulk lane carries messages in chunks, as
 
 Both are numbered without gaps within a stream; a stream begins when the sender does. The
 receiver answers each chunk and probe with an ack, one frame, on the same connection: which
-sequence it expects next, and how many bytes it has had of this peer on both lanes by which time of
-its own clock. That is what rate and round trip are measured by. Of urgent messages it answers those
+sequence it expects next, and how many bytes it has had of this peer on both lanes.
+That is what rate and round trip are measured by. Of urgent messages it answers those
 that ask for it, and those that it does not expect. A message of two frames, head and payload, has
 no number: one that is said again and again anyway.
 """
@@ -61,46 +61,66 @@ class UrgentProbe(NamedTuple):
 LinkFrame = Chunk | Probe | Urgent | UrgentProbe  # what a receiver answers
 
 
+class Beat(NamedTuple):
+    """Asks a process whether it is there, on a connection for heartbeats alone."""
+
+    sequence: int
+
+
+class Echo(NamedTuple):
+    """Answers the beat of that sequence; the transport's thread does, whatever the process does.
+
+    `turn_us`: since when the process has taken no messages, 0 while it waits for some;
+    `longest_turn_us`: the longest of those before that had as much to do.
+    """
+
+    sequence: int
+    turn_us: int
+    longest_turn_us: int
+
+
 class Ack(NamedTuple):
     """`expected` is the next sequence of `stream` the receiver can use; it has all before it.
 
     `follows` is the sequence after what is answered; if less is expected, something was lost.
-    `received_us` is a time of the receiver's clock, `sent_us` repeats that of what is answered.
+    `sent_us` repeats that of what is answered.
     """
 
     stream: int
     expected: int
     follows: int
     delivered_bytes: int
-    received_us: int
     sent_us: int
 
 
+AnyFrame = LinkFrame | Ack | Beat | Echo
+
 # by the number of their kind, with the form of their fields
-_KINDS: dict[int, tuple[type[LinkFrame | Ack], struct.Struct]] = {
+_KINDS: dict[int, tuple[type[AnyFrame], struct.Struct]] = {
     1: (Chunk, struct.Struct("<IQQQQ")),
     2: (Probe, struct.Struct("<IQQ")),
-    3: (Ack, struct.Struct("<IQQQQQ")),
+    3: (Ack, struct.Struct("<IQQQQ")),
     4: (Urgent, struct.Struct("<IQQB")),
     5: (UrgentProbe, struct.Struct("<IQQ")),
+    6: (Beat, struct.Struct("<Q")),
+    7: (Echo, struct.Struct("<QQQ")),
 }
 _NUMBERS = {kind: (number, form) for number, (kind, form) in _KINDS.items()}
 
 
-def ack_of(answered: LinkFrame, *, expected: int, delivered_bytes: int, received_us: int) -> Ack:
+def ack_of(answered: LinkFrame, *, expected: int, delivered_bytes: int) -> Ack:
     """`delivered_bytes`: of this peer on both lanes."""
     return Ack(
         stream=answered.stream,
         expected=expected,
         follows=answered.sequence + isinstance(answered, Chunk | Urgent),
         delivered_bytes=delivered_bytes,
-        received_us=received_us,
         sent_us=answered.sent_us,
     )
 
 
-def encode_link_frame(frame: LinkFrame | Ack) -> bytes:
-    """A header, or a whole probe or ack. Raises FrameError for what does not fit."""
+def encode_link_frame(frame: AnyFrame) -> bytes:
+    """A header, or a frame that is all of its message. Raises FrameError for what does not fit."""
     number, form = _NUMBERS[type(frame)]
     try:
         return _KIND.pack(LINK_MAGIC, number) + form.pack(*frame)
@@ -113,7 +133,7 @@ def is_link_frame(frame: bytes | memoryview) -> bool:
     return bytes(memoryview(frame)[:4]) == LINK_MAGIC
 
 
-def decode_link_frame(frame: bytes | memoryview) -> LinkFrame | Ack:
+def decode_link_frame(frame: bytes | memoryview) -> AnyFrame:
     """Raises FrameError for anything that `encode_link_frame` does not make."""
     view = memoryview(frame)
     try:

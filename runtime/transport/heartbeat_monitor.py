@@ -21,11 +21,11 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from runtime.protocol.beat_frames import decode_echo, encode_beat
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import FrameError, Message, encode
 from runtime.protocol.endpoints import parse_endpoint
+from runtime.protocol.link_frames import Echo, decode_link_frame, encode_link_frame
 from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
 from runtime.transport.port_check import Answer, PortCheck
 from runtime.transport.wakeup import Wakeup
@@ -205,7 +205,7 @@ class HeartbeatMonitor:
                 self._hurry_telling()
 
     def _beat(self, watched: _Watched) -> None:
-        frame = encode_beat(watched.heartbeats.beat(now_s=self._clock()))
+        frame = encode_link_frame(watched.heartbeats.beat(now_s=self._clock()))
         with contextlib.suppress(zmq.Again):  # as good as lost: it will be missed
             watched.dealer.send(frame, zmq.NOBLOCK)
 
@@ -216,7 +216,9 @@ class HeartbeatMonitor:
             except zmq.Again:
                 return
             try:
-                echo = decode_echo(frames[0])
+                echo = decode_link_frame(frames[0])
+                if not isinstance(echo, Echo):
+                    raise FrameError("only echoes answer heartbeats")
             except FrameError as error:
                 logger.warning("dropped what %s answered a heartbeat: %s", watched.peer, error)
                 continue

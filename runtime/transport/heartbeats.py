@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from runtime.protocol.beat_frames import Beat, Echo
+from runtime.protocol.link_frames import Beat, Echo
 
 BEAT_INTERVAL_S = 0.2
 LEAST_PATIENCE_S = 0.5
@@ -142,6 +142,6 @@ class Heartbeats:
 
 def _hangs(echo: Echo) -> bool:
     """Whether its process takes far longer for a turn than it ever did."""
-    longest_s = echo.longest_turn_s
+    turn_s, longest_s = echo.turn_us * 1e-6, echo.longest_turn_us * 1e-6
     expected_s = _TIMES_LONGEST * longest_s if longest_s else FIRST_TURN_S
-    return echo.turn_s > min(MOST_TURN_S, max(LEAST_TURN_S, expected_s))
+    return turn_s > min(MOST_TURN_S, max(LEAST_TURN_S, expected_s))

@@ -14,12 +14,13 @@ from typing import Any
 
 import zmq
 
-from runtime.protocol.beat_frames import Echo, decode_beat, encode_echo, is_beat_frame
 from runtime.protocol.data import FrameError, Message, decode, encode
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import (
     Ack,
+    Beat,
     Chunk,
+    Echo,
     LinkFrame,
     Probe,
     Urgent,
@@ -325,9 +326,6 @@ class Lanes:
         identity, *rest = frames
         if rest and is_link_frame(rest[0].buffer):
             return self._message_of_lane(sender, identity, rest)
-        if rest and is_beat_frame(rest[0].buffer):
-            self._echo(identity, rest)
-            return None
         if len(rest) != 2:
             raise FrameError(f"{len(rest)} frames; a message has a head and a payload")
         return decode(rest[0].buffer, rest[1].buffer)
@@ -335,8 +333,11 @@ class Lanes:
     def _message_of_lane(self, sender: str, identity: Any, frames: list[Any]) -> Message | None:
         """Acks what came, if it is to be; the message that is complete now."""
         frame = decode_link_frame(frames[0].buffer)
-        if isinstance(frame, Ack):
-            raise FrameError("an ack where messages come")
+        if isinstance(frame, Ack | Echo):
+            raise FrameError("an answer where messages come")
+        if isinstance(frame, Beat):
+            self._echo(identity, frame)
+            return None
         if len(frames) != (3 if isinstance(frame, Chunk | Urgent) else 1):
             raise FrameError(f"{len(frames)} frames; a chunk has three and a probe is one")
         if isinstance(frame, Chunk | Probe):
@@ -366,17 +367,16 @@ class Lanes:
             frame,
             expected=expected,
             delivered_bytes=self._delivered_bytes[sender],
-            received_us=round(self._clock() * 1e6),
         )
         self._answer(identity, encode_link_frame(ack))
 
-    def _echo(self, identity: Any, frames: list[Any]) -> None:
+    def _echo(self, identity: Any, beat: Beat) -> None:
         echo = Echo(
-            sequence=decode_beat(frames[0].buffer).sequence,
-            turn_s=self.turns.so_far_s(),
-            longest_turn_s=self.turns.longest_s,
+            sequence=beat.sequence,
+            turn_us=round(self.turns.so_far_s() * 1e6),
+            longest_turn_us=round(self.turns.longest_s * 1e6),
         )
-        self._answer(identity, encode_echo(echo))
+        self._answer(identity, encode_link_frame(echo))
 
     def _answer(self, identity: Any, frame: bytes) -> None:
         try:

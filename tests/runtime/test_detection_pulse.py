@@ -4,16 +4,7 @@ import random
 
 import pytest
 
-from runtime.protocol.beat_frames import (
-    Beat,
-    Echo,
-    decode_beat,
-    decode_echo,
-    encode_beat,
-    encode_echo,
-    is_beat_frame,
-)
-from runtime.protocol.data import FrameError
+from runtime.protocol.link_frames import Echo
 from runtime.transport.heartbeats import (
     BEAT_INTERVAL_S,
     FIRST_TURN_S,
@@ -65,7 +56,9 @@ class Peer:
             if at_s <= self.now_s:
                 self.under_way.remove((at_s, sequence))
                 echo = Echo(
-                    sequence=sequence, turn_s=self.turn_s, longest_turn_s=self.longest_turn_s
+                    sequence=sequence,
+                    turn_us=round(self.turn_s * 1e6),
+                    longest_turn_us=round(self.longest_turn_s * 1e6),
                 )
                 self.heartbeats.hear(echo, now_s=self.now_s)
 
@@ -143,7 +136,7 @@ def test_a_peer_that_answers_again_is_there_again_and_old_answers_prove_nothing(
     peer.run(4, round_trip_s=None)
     assert peer.heartbeats.loss is Loss.SILENT
     assert not peer.heartbeats.hear(
-        Echo(sequence=10**6, turn_s=0, longest_turn_s=0), now_s=peer.now_s
+        Echo(sequence=10**6, turn_us=0, longest_turn_us=0), now_s=peer.now_s
     )
     assert peer.heartbeats.loss is Loss.SILENT
     peer.run(1, round_trip_s=0.02)
@@ -254,23 +247,3 @@ def test_a_turn_with_more_rows_than_any_before_may_last_longer_in_proportion() -
     assert expected_s(32) == 0.4
     turns.begin()
     assert turns.longest_s == 0.0, "a turn without a step is another matter"
-
-
-def test_heartbeats_have_the_same_bytes_in_every_release() -> None:
-    beat, echo = Beat(sequence=258), Echo(sequence=258, turn_s=0.5, longest_turn_s=2.0)
-    assert encode_beat(beat) == b"HLB1\x02\x01\0\0\0\0\0\0"
-    assert encode_echo(echo) == (
-        b"HLB1\x02\x01\0\0\0\0\0\0\x20\xa1\x07\0\0\0\0\0\x80\x84\x1e\0\0\0\0\0"
-    )
-    assert decode_beat(encode_beat(beat)) == beat
-    assert decode_echo(encode_echo(echo)) == echo
-    assert is_beat_frame(encode_beat(beat))
-    assert not is_beat_frame(b"HLL1")
-
-
-@pytest.mark.parametrize("frame", [b"", b"HLB1", b"HLX2" + bytes(8), b"HLB1" + bytes(9)])
-def test_what_is_no_heartbeat_is_refused(frame: bytes) -> None:
-    with pytest.raises(FrameError, match="heartbeat"):
-        decode_beat(frame)
-    with pytest.raises(FrameError, match="heartbeat"):
-        decode_echo(frame)

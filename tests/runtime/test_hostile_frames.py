@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from runtime.protocol.beat_frames import decode_beat, decode_echo
 from runtime.protocol.data import FrameError, decode
 from runtime.protocol.link_frames import decode_link_frame
 from runtime.protocol.stage_pipe import parse_event, parse_order
@@ -31,8 +30,6 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "message": lambda frame: decode(frame, b""),
     "payload": lambda frame: decode(b"", frame),
     "link": decode_link_frame,
-    "beat": decode_beat,
-    "echo": decode_echo,
     "event of a stage": parse_event,
     "order to a stage": parse_order,
 }

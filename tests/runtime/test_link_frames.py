@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from runtime.protocol.data import FrameError
 from runtime.protocol.link_frames import (
     Ack,
+    AnyFrame,
+    Beat,
     Chunk,
-    LinkFrame,
+    Echo,
     Probe,
     Urgent,
     UrgentProbe,
@@ -41,15 +43,20 @@ GOLDEN = [
         "484c4c3105000000" "07000000" "0300000000000000" "0100000000000000",
     ),
     (
-        Ack(stream=7, expected=3, follows=4, delivered_bytes=5, received_us=6, sent_us=258),
+        Ack(stream=7, expected=3, follows=4, delivered_bytes=5, sent_us=258),
         "484c4c3103000000" "07000000" "0300000000000000" "0400000000000000"
-        "0500000000000000" "0600000000000000" "0201000000000000",
+        "0500000000000000" "0201000000000000",
+    ),
+    (Beat(sequence=258), "484c4c3106000000" "0201000000000000"),
+    (
+        Echo(sequence=258, turn_us=500_000, longest_turn_us=2_000_000),
+        "484c4c3107000000" "0201000000000000" "20a1070000000000" "80841e0000000000",
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("frame", "golden"), GOLDEN)
-def test_frames_have_the_same_bytes_in_every_release(frame: LinkFrame | Ack, golden: str) -> None:
+def test_frames_have_the_same_bytes_in_every_release(frame: AnyFrame, golden: str) -> None:
     assert encode_link_frame(frame).hex() == golden
     assert decode_link_frame(bytes.fromhex(golden)) == frame
     assert is_link_frame(bytes.fromhex(golden))
@@ -68,11 +75,13 @@ def test_frames_have_the_same_bytes_in_every_release(frame: LinkFrame | Ack, gol
         st.builds(UrgentProbe, stream=STREAM, sequence=NUMBER, sent_us=NUMBER),
         st.builds(
             Ack, stream=STREAM, expected=NUMBER, follows=NUMBER, delivered_bytes=NUMBER,
-            received_us=NUMBER, sent_us=NUMBER,
+            sent_us=NUMBER,
         ),
+        st.builds(Beat, sequence=NUMBER),
+        st.builds(Echo, sequence=NUMBER, turn_us=NUMBER, longest_turn_us=NUMBER),
     )
 )  # fmt: skip
-def test_what_is_encoded_is_decoded(frame: LinkFrame | Ack) -> None:
+def test_what_is_encoded_is_decoded(frame: AnyFrame) -> None:
     assert decode_link_frame(encode_link_frame(frame)) == frame
 
 

@@ -15,7 +15,7 @@ def chunk(sequence: int, offset: int, total: int, *, stream: int = 1) -> Chunk:
 
 def ack(reassembly: Reassembly, answered: Chunk | Probe, *, delivered_bytes: int = 0) -> Ack:
     expected = reassembly.expected(answered.stream)
-    return ack_of(answered, expected=expected, delivered_bytes=delivered_bytes, received_us=8)
+    return ack_of(answered, expected=expected, delivered_bytes=delivered_bytes)
 
 
 def expected(reassembly: Reassembly, answered: Chunk | Probe) -> int:

@@ -142,7 +142,6 @@ def test_a_probe_between_chunks_that_go_again_tells_of_no_receiver_started_anew(
             expected=expected,
             follows=asked.sequence + isinstance(asked, Chunk),
             delivered_bytes=expected * 100,
-            received_us=asked.sent_us,
             sent_us=asked.sent_us,
         )
         scheduler.on_ack(ack, now_s=now_s, new_stream=lambda: 8)

@@ -67,9 +67,7 @@ class Lane:
         if not is_next or (isinstance(header, Urgent) and header.asks):
             expected = self.order.expected(header.stream)
             self.answers += 1
-            connection.back.append(
-                ack_of(header, expected=expected, delivered_bytes=0, received_us=0)
-            )
+            connection.back.append(ack_of(header, expected=expected, delivered_bytes=0))
 
     def hear(self) -> None:
         """The next answer."""
@@ -225,7 +223,7 @@ def test_probes_become_rare_while_nothing_is_heard() -> None:
 def test_an_answer_that_makes_no_sense_changes_nothing(wrong: dict[str, int]) -> None:
     lane = Lane()
     lane.send()
-    nonsense = Ack(follows=20, delivered_bytes=0, received_us=0, sent_us=10**9, **wrong)
+    nonsense = Ack(follows=20, delivered_bytes=0, sent_us=10**9, **wrong)
     assert lane.sender.on_ack(nonsense, now_s=1.0, new_stream=lambda: 9) == ()
     lane.run(for_s=5.0)
     assert lane.received == [0]

@@ -214,7 +214,6 @@ class VirtualLink:
             answered,
             expected=self.reassembly.expected(answered.stream),
             delivered_bytes=self._delivered_bytes,
-            received_us=round((self.now_s + 1000.0) * 1e6),  # a clock of its own
         )
         self._last_ack_s = max(self.now_s + self.delay_s + self._late_s(), self._last_ack_s)
         self.at(self._last_ack_s, lambda: self._hear(ack))
