@@ -1,11 +1,9 @@
 """The parameters of Anthropic's Messages API: which are read, ignored or refused."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from runtime.protocol.openai_parameters import (
     MAX_PARTS,
@@ -15,22 +13,9 @@ from runtime.protocol.openai_parameters import (
     TopK,
     TopP,
 )
-from runtime.protocol.openai_tools import MAX_TOOLS, FunctionName, Ignored, Strict
+from runtime.protocol.openai_tools import MAX_TOOLS, FunctionName, Ignored, Strict, only
 
 Json = dict[str, Any]
-
-
-def _only_text(block: object) -> object:
-    """Refuses images and documents by name."""
-    kind = block.get("type") if isinstance(block, dict) else None
-    if kind in ("image", "document", "container_upload", "search_result"):
-        raise PydanticCustomError(
-            "unsupported_block",
-            "Blocks of type {kind} are not supported, models here read text only; send the text "
-            "or remove the block",
-            {"kind": json.dumps(kind)},
-        )
-    return block
 
 
 class TextBlock(Strict):
@@ -68,7 +53,7 @@ class ToolUseBlock(Strict):
     caller: Ignored = None
 
 
-ReadText = Annotated[TextBlock, BeforeValidator(_only_text)]
+ReadText = Annotated[TextBlock, only("text", what="Blocks")]
 
 
 class ToolResultBlock(Strict):
@@ -86,7 +71,7 @@ AnyBlock = Annotated[
         TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
         Field(discriminator="type"),
     ],
-    BeforeValidator(_only_text),
+    only("text", "thinking", "redacted_thinking", "tool_use", "tool_result", what="Blocks"),
 ]
 
 
@@ -95,19 +80,6 @@ class AnthropicMessage(Strict):
 
     role: Literal["user", "assistant"]
     content: str | Annotated[list[AnyBlock], Field(max_length=MAX_PARTS)]
-
-
-def _only_custom(tool: object) -> object:
-    """Refuses tools that Anthropic runs or has schemas of."""
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if kind not in (None, "custom"):
-        raise PydanticCustomError(
-            "unsupported_tool",
-            "Tools of type {kind} are not supported; offer it as a tool with a name and an "
-            "input_schema",
-            {"kind": json.dumps(kind, default=str)[:80]},
-        )
-    return tool
 
 
 class CustomTool(Strict):
@@ -170,7 +142,7 @@ class AnthropicPrompt(Strict):
     system: str | Annotated[list[ReadText], Field(max_length=MAX_PARTS)] | None = None
     tools: (
         Annotated[
-            list[Annotated[CustomTool, BeforeValidator(_only_custom)]], Field(max_length=MAX_TOOLS)
+            list[Annotated[CustomTool, only("custom", what="Tools")]], Field(max_length=MAX_TOOLS)
         ]
         | None
     ) = None

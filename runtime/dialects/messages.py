@@ -66,6 +66,12 @@ class _Anthropic:
         kind = _ERROR_TYPES.get(error.status, usual)
         return {"type": "error", "error": {"type": kind, "message": error.message}}
 
+    def part(self, chunk: Json) -> Iterator[Json]:
+        yield from ()
+
+    def end(self) -> Iterator[Json]:
+        yield from ()
+
     def broken(self, error: ApiError) -> Iterator[Json]:
         yield self.refusal(error)
 
@@ -81,12 +87,6 @@ class CountTokens(_Anthropic):
 
     def whole(self, answer: Json) -> Json:
         return {"input_tokens": len(answer["tokens"])}
-
-    def part(self, chunk: Json) -> Iterator[Json]:
-        yield from ()
-
-    def end(self) -> Iterator[Json]:
-        yield from ()
 
 
 class Messages(_Anthropic):

@@ -1,36 +1,14 @@
 """The parameters of OpenAI's Responses API: which are read, ignored or refused."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
 from runtime.protocol.openai_parameters import MAX_PARTS, Temperature, TopP
-from runtime.protocol.openai_tools import MAX_TOOLS, FunctionName, Ignored, Strict
+from runtime.protocol.openai_tools import MAX_TOOLS, FunctionName, Ignored, Strict, only
 
 Json = dict[str, Any]
 MAX_ITEMS = 16384
-
-
-def _only(*known: str, what: str) -> BeforeValidator:
-    """Refuses objects of other types by name. An item without a type is a message."""
-
-    def check(given: object) -> object:
-        kind = given.get("type", "message") if isinstance(given, dict) else "message"
-        if kind not in known:
-            raise PydanticCustomError(
-                "unsupported_type",
-                "{what} of type {kind} are not supported; supported are {known}",
-                {
-                    "what": what,
-                    "kind": json.dumps(kind, default=str)[:80],
-                    "known": ", ".join(known),
-                },
-            )
-        return given
-
-    return BeforeValidator(check)
 
 
 class InputText(Strict):
@@ -57,7 +35,7 @@ Parts = Annotated[
     list[
         Annotated[
             Annotated[InputText | InputRefusal, Field(discriminator="type")],
-            _only("input_text", "output_text", "refusal", what="Parts"),
+            only("input_text", "output_text", "refusal", what="Parts"),
         ]
     ],
     Field(max_length=MAX_PARTS),
@@ -123,7 +101,7 @@ def _as_message(item: object) -> object:
 InputItem = Annotated[
     Annotated[InputMessage | InputCall | InputResult | InputReasoning, Field(discriminator="type")],
     BeforeValidator(_as_message),
-    _only("message", "function_call", "function_call_output", "reasoning", what="Input items"),
+    only("message", "function_call", "function_call_output", "reasoning", what="Input items"),
 ]
 
 
@@ -194,14 +172,14 @@ class ResponsesRequest(Strict):
     top_p: TopP | None = None
     tools: (
         Annotated[
-            list[Annotated[FunctionTool, _only("function", what="Tools")]],
+            list[Annotated[FunctionTool, only("function", what="Tools")]],
             Field(max_length=MAX_TOOLS),
         ]
         | None
     ) = None
     tool_choice: (
         Literal["none", "auto", "required"]
-        | Annotated[ChosenFunction, _only("function", what="Choices")]
+        | Annotated[ChosenFunction, only("function", what="Choices")]
         | None
     ) = None
     parallel_tool_calls: bool | None = None

@@ -3,7 +3,8 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 
 MAX_TOOLS = 128
 _ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -24,6 +25,26 @@ class Strict(BaseModel):
         if not isinstance(given, dict):
             return given
         return {name: value for name, value in given.items() if value is not None}
+
+
+def only(*known: str, what: str) -> BeforeValidator:
+    """Refuses objects of other types by name."""
+
+    def check(given: object) -> object:
+        kind = given.get("type") if isinstance(given, dict) else None
+        if kind is not None and kind not in known:
+            raise PydanticCustomError(
+                "unsupported_type",
+                "{what} of type {kind} are not supported; supported are {known}",
+                {
+                    "what": what,
+                    "kind": json.dumps(kind, default=str)[:80],
+                    "known": ", ".join(known),
+                },
+            )
+        return given
+
+    return BeforeValidator(check)
 
 
 class _Ignored:
