@@ -3,17 +3,18 @@
 import logging
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.domain.cluster import COORDINATOR
 from runtime.coordinator.options import Options
-from runtime.coordinator.shared_port import PrivateSocket, choose_data_port, clients_url, with_hosts
+from runtime.coordinator.shared_port import PrivateSocket
 from runtime.http_process import listen
-from runtime.membership.data_address import data_endpoint
+from runtime.membership.data_address import check_host, choose_host, choose_port, data_endpoint
 from runtime.membership.hardware import detect_hardware
 from runtime.membership.identity import DataDir, Identity
-from runtime.protocol.addresses import bracketed
+from runtime.protocol.addresses import bracketed, is_wildcard
 from runtime.protocol.control import AgentIdentity
+from runtime.protocol.data_security import DataSecurity
 from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import AsyncZmqTransport
 
@@ -67,3 +68,43 @@ def take_place(options: Options, data_dir: DataDir, inner: PrivateSocket) -> Pla
         shares_port=shares_port,
         inner=inner,
     )
+
+
+def with_hosts(options: Options) -> Options:
+    """`options` with the addresses for chat clients and stages that follow from --server.
+
+    Raises AddressError.
+    """
+    host = options.host or choose_host("", server=options.server, advertised=None)
+    data_host = choose_host(
+        options.data_host or ("" if is_wildcard(host) else host),
+        server=options.server,
+        advertised=options.advertise,
+    )
+    return replace(options, host=host, data_host=data_host)
+
+
+def clients_url(options: Options, port: int) -> str:
+    """Where chat clients reach the coordinator, unless an operator knows better."""
+    host = options.host
+    if is_wildcard(host):
+        host = options.data_host if options.advertise is None else options.advertise.host
+    return options.public_url or f"http://{bracketed(host)}:{port}"
+
+
+def choose_data_port(options: Options, *, clients_port: int, kept: int | None) -> tuple[int, bool]:
+    """The port for stages, and whether it is shared with chat clients, as wherever it can be.
+
+    That is: where no other is wanted, or known to stages from earlier starts; clients are listened
+    to at the same address and a port that stays; and who sends proves who it is by a secret.
+    Raises AddressError.
+    """
+    is_of_all = is_wildcard(options.host) and (":" in options.host) == (":" in options.data_host)
+    is_one_address = options.host == options.data_host or is_of_all
+    is_proven = options.data_security is DataSecurity.CURVE
+    may_share = is_one_address and is_proven and options.port != 0
+    preferred = options.data_port or kept or clients_port
+    if not may_share or preferred != clients_port:
+        return choose_port(options.data_host, wanted=options.data_port, kept=kept), False
+    check_host(options.data_host)
+    return clients_port, True

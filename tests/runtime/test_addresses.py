@@ -7,7 +7,7 @@ import pytest
 
 from runtime.agent.options import agent_parser
 from runtime.coordinator.options import Options, parse_options
-from runtime.coordinator.shared_port import clients_url, with_hosts
+from runtime.coordinator.place import clients_url, with_hosts
 from runtime.membership.data_address import AddressError, choose_host, data_endpoint
 from runtime.protocol.addresses import Advertised, address_towards, advertised
 

@@ -16,12 +16,11 @@ from starlette.routing import Route
 from runtime import link_measuring
 from runtime.coordinator import shared_port
 from runtime.coordinator.options import Options, parse_options
+from runtime.coordinator.place import choose_data_port, with_hosts
 from runtime.coordinator.shared_port import (
     PrivateSocket,
-    choose_data_port,
     private_socket,
     shared_with,
-    with_hosts,
 )
 from runtime.http_process import HttpServer
 from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
