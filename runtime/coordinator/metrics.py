@@ -102,24 +102,8 @@ def _of_plan(report: CoordinatorReport, stats: RequestStats) -> Iterator[Metric]
         "Requests that are over: stop, length, cancelled, or the code of the error",
         [({"outcome": outcome}, count) for outcome, count in sorted(outcomes.items())],
     )
-    yield gauge(
-        "helix_coordinator_generation",
-        "Generation of the deployment that was asked of this coordinator; 0: none",
-        [({}, report.generation)],
-    )
-    yield gauge(
-        "helix_coordinator_serving", "1 while requests are answered", [({}, float(report.serving))]
-    )
-    yield gauge(
-        "helix_coordinator_paused",
-        "1 while new requests are kept waiting",
-        [({}, float(report.paused))],
-    )
-    yield gauge(
-        "helix_coordinator_leaving_requests",
-        "Requests that still run under the generation before",
-        [({}, report.leaving_requests)],
-    )
+    for name, words in _GAUGES:
+        yield gauge(f"helix_coordinator_{name}", words, [({}, float(getattr(report, name)))])
     yield gauge(
         "helix_coordinator_node_up",
         "1 while the stage or the instances of a node answer",
@@ -140,31 +124,24 @@ def _of_plan(report: CoordinatorReport, stats: RequestStats) -> Iterator[Metric]
         "Tokens that were routed from one node to the next",
         [(_ends(edge), count) for edge, count in stats.edge_tokens_total.items()],
     )
-    for name, words, kind in _INSTANCE_GAUGES:
-        yield gauge(
-            f"helix_coordinator_instance_{name}",
-            words,
-            [
-                ({"instance": one}, float(getattr(each, kind)))
-                for one, each in report.instances.items()
-            ],
-        )
-    for name, words, kind in _INSTANCE_COUNTERS:
-        yield counter(
-            f"helix_coordinator_instance_{name}_total",
-            words,
-            [({"instance": one}, getattr(each, kind)) for one, each in report.instances.items()],
-        )
+    for make, name, words, field in _OF_INSTANCES:
+        counts = {one: float(getattr(each, field)) for one, each in report.instances.items()}
+        samples = [({"instance": one}, count) for one, count in counts.items()]
+        yield make(f"helix_coordinator_instance_{name}", words, samples)
 
 
-_INSTANCE_GAUGES = (
-    ("open", "1 while an instance takes requests", "open"),
-    ("requests_running", "Requests sent to an instance and not ended", "requests"),
+_GAUGES = (  # by the report's names
+    ("generation", "Generation of the deployment that was asked of this coordinator; 0: none"),
+    ("serving", "1 while requests are answered"),
+    ("paused", "1 while new requests are kept waiting"),
+    ("leaving_requests", "Requests that still run under the generation before"),
 )
-_INSTANCE_COUNTERS = (
-    ("answers", "Answers begun by an instance", "answered_total"),
-    ("failures", "Requests that an instance did not answer as it should", "failed_total"),
-    ("output_tokens", "Tokens written by an instance", "output_tokens_total"),
+_OF_INSTANCES = (
+    (gauge, "open", "1 while an instance takes requests", "open"),
+    (gauge, "requests_running", "Requests sent to an instance and not ended", "requests"),
+    (counter, "answers_total", "Answers begun by an instance", "answered_total"),
+    (counter, "failures_total", "Requests that an instance failed to answer", "failed_total"),
+    (counter, "output_tokens_total", "Tokens written by an instance", "output_tokens_total"),
 )
 
 

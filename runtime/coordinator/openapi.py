@@ -55,28 +55,10 @@ def openapi_document() -> Json:
         },
         "security": [{"apiKey": []}],
         "paths": {
-            "/v1/chat/completions": {"post": _generation("ChatCompletionRequest", "Answer a chat")},
-            "/v1/completions": {"post": _generation("CompletionRequest", "Continue a text")},
-            "/v1/responses": {
-                "post": _generation("ResponsesRequest", "Answer a chat", answer="Response")
+            **{
+                path: {"post": _posted(request, summary, answer, error=error)}
+                for path, request, summary, answer, error in _posts()
             },
-            "/v1/messages": {
-                "post": _generation(
-                    "MessagesRequest", "Answer a chat", answer="Message", error="AnthropicError"
-                )
-            },
-            "/v1/messages/count_tokens": {
-                "post": _counting("CountTokensRequest", _TOKENS, error="AnthropicError")
-            },
-            "/v1/embeddings": {
-                "post": _posted(
-                    "EmbeddingsRequest",
-                    "Compute embeddings, where an instance has them",
-                    _json("The embeddings.", _EMBEDDINGS),
-                    error="Error",
-                )
-            },
-            "/tokenize": {"post": _counting("TokenizeRequest", _TOKEN_IDS)},
             "/v1/models": {"get": _lookup("List the models", _object(object=_TEXT, data=_MODELS))},
             "/v1/models/{name}": {"get": _model()},
             "/health": {"get": _health()},
@@ -160,16 +142,33 @@ def _refusals(*statuses: int, error: str = "Error") -> Json:
     return {str(status): _json(_REASONS[status], _reference(error)) for status in statuses}
 
 
-def _generation(
-    request: str, summary: str, *, answer: str = "Answer", error: str = "Error"
-) -> Json:
+def _posts() -> list[tuple[str, str, str, Json, str]]:
+    """Path, model of the body, summary, answer, and model of an error."""
+    chat, counts = "Answer a chat", "Count the tokens"
+    embeddings = _json("The embeddings.", _EMBEDDINGS)
+    tokens, ids = _json("Their number.", _TOKENS), _json("Their number.", _TOKEN_IDS)
+    ours, anthropics = "Error", "AnthropicError"
+    return [
+        ("/v1/chat/completions", "ChatCompletionRequest", chat, _streamed("Answer"), ours),
+        ("/v1/completions", "CompletionRequest", "Continue a text", _streamed("Answer"), ours),
+        ("/v1/responses", "ResponsesRequest", chat, _streamed("Response"), ours),
+        ("/v1/messages", "MessagesRequest", chat, _streamed("Message"), anthropics),
+        ("/v1/messages/count_tokens", "CountTokensRequest", counts, tokens, anthropics),
+        (
+            "/v1/embeddings",
+            "EmbeddingsRequest",
+            "Compute embeddings, where an instance has them",
+            embeddings,
+            ours,
+        ),
+        ("/tokenize", "TokenizeRequest", counts, ids, ours),
+    ]
+
+
+def _streamed(answer: str) -> Json:
     told = _json("The answer, or its chunks as server-sent events.", _reference(answer))
     told["content"]["text/event-stream"] = {"schema": _EVENT}
-    return _posted(request, summary, told, error=error)
-
-
-def _counting(request: str, schema: Json, *, error: str = "Error") -> Json:
-    return _posted(request, "Count the tokens", _json("Their number.", schema), error=error)
+    return told
 
 
 def _posted(request: str, summary: str, answer: Json, *, error: str) -> Json:
