@@ -28,7 +28,6 @@ from runtime.protocol.openai_answers import (
     Choice,
     CompletionLogprobs,
     HelixExtension,
-    PipelineHop,
     TokenAlternative,
     TokenLogprob,
     Usage,
@@ -383,12 +382,9 @@ def _usage(requests: Sequence[LiveRequest]) -> Usage:
 
 
 def _helix(request: LiveRequest) -> HelixExtension:
-    stages = request.pipeline.stages if request.pipeline else ()
     return HelixExtension(
         request=f"{request.id:016x}",
-        pipeline=tuple(
-            PipelineHop(node=stage.node, first=stage.first, end=stage.end) for stage in stages
-        ),
+        pipeline=request.stages,
         ttft_s=request.ttft_s,
         queue_s=request.queue_s,
     )

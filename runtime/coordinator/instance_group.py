@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 
 import httpx
@@ -30,7 +30,6 @@ from runtime.front.balance import Balance
 from runtime.front.ledger import Ledger
 from runtime.front.target import InstanceTarget, Target
 from runtime.instances.asking import AskedInstance
-from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, Probed, look_after
 from runtime.protocol.control import ServingPlan
@@ -143,11 +142,10 @@ class InstanceGroup:
         self.instances: dict[str, Instance] = {}
         targets: dict[str, Target] = {}
         for name, one in self._served.items():
-            address = _address(one)
             self.instances[name] = self._watched(
-                name, AskedInstance(around.asking, address), partial(is_shut, one.node)
+                name, AskedInstance(around.asking, one), partial(is_shut, one.node)
             )
-            targets[name] = InstanceTarget(around.relaying, address)
+            targets[name] = InstanceTarget(around.relaying, one)
         if plan.placement.layers:
             # they know by themselves whether to pause, and what to avoid
             self.instances[PIPELINES] = self._watched(PIPELINES, around.pipelines, lambda: False)
@@ -333,8 +331,3 @@ def _latency(one: ServedInstance) -> LatencyModel | None:
     if one.prefill is None or one.decode is None:
         return None
     return EngineTimes(prefill=one.prefill, decode=one.decode).latency()
-
-
-def _address(one: ServedInstance) -> InstanceAddress:
-    shared = [each.name for each in fields(InstanceAddress)]
-    return InstanceAddress(**{name: getattr(one, name) for name in shared})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from planner.domain.pipeline import Pipeline
 from runtime.coordinator.span_assembly import Attempt
 from runtime.protocol.logs import NO_REQUEST
+from runtime.protocol.request_trace import TraceStage
 from runtime.protocol.trace_context import TraceContext
 
 
@@ -46,6 +47,12 @@ class RequestLife:
         self.token_times = array("d")
         self.unseen_tokens = 0
         self.outcome = "cancelled"
+
+    @property
+    def stages(self) -> tuple[TraceStage, ...]:
+        """Of its pipeline, as answers and traces name them."""
+        stages = self.pipeline.stages if self.pipeline else ()
+        return tuple(TraceStage(node=one.node, first=one.first, end=one.end) for one in stages)
 
     @property
     def output_tokens(self) -> int:

@@ -17,7 +17,7 @@ from runtime.coordinator.span_assembly import Journey, TimeLine, assemble, assem
 from runtime.coordinator.telemetry import Tells
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Message
-from runtime.protocol.request_trace import RequestTrace, TraceStage
+from runtime.protocol.request_trace import RequestTrace
 from runtime.protocol.stage_spans import StageSpans, unpack_spans
 
 EXCHANGES_KEPT = 64
@@ -255,7 +255,7 @@ class Tracer:
         number: int,
     ) -> None:
         """For helixweb, and for OpenTelemetry if a collector is known."""
-        arrived_s, stages = journey.arrived_s, life.pipeline.stages if life.pipeline else ()
+        arrived_s, stages = journey.arrived_s, life.stages
         trace = RequestTrace(
             request=f"{number:016x}",
             generation=plan.generation,
@@ -268,9 +268,7 @@ class Tracer:
             ttft_s=life.ttft_s,
             e2e_s=journey.ended_s - arrived_s,
             attempts=max(1, len(journey.attempts)),
-            pipeline=tuple(
-                TraceStage(node=stage.node, first=stage.first, end=stage.end) for stage in stages
-            ),
+            pipeline=stages,
             parts=line.parts,
             rows=line.rows,
             token_times_s=tuple(

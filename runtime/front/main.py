@@ -38,13 +38,14 @@ from runtime.http_process import (
     taken,
 )
 from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
-from runtime.instances.command_lines import InstanceAddress, address_of, launch_of
+from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, SupervisedInstance, look_after
 from runtime.instances.process import ServerProcess
 from runtime.metrics_port import metrics_route
 from runtime.openai_app import assemble
 from runtime.protocol.complaints import StartRefused
+from runtime.protocol.instance_orders import InstanceAddress
 from runtime.protocol.instances import (
     InstanceSet,
     InstanceSpec,

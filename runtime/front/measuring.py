@@ -38,8 +38,8 @@ from runtime.front.target import (
     TooSlow,
 )
 from runtime.instances.asking import AskedInstance
-from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
+from runtime.protocol.instance_orders import InstanceAddress
 from runtime.protocol.instances import UrlInstance
 
 _PATIENCE_S = 300.0  # of one token's answer

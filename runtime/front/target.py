@@ -12,8 +12,8 @@ import httpx
 from runtime.api.events import COMMENT, Event, EventReader, Garbage
 from runtime.front.asked import Asked
 from runtime.instances.asking import headers_of, instance_client, pinned_to
-from runtime.instances.command_lines import InstanceAddress
 from runtime.protocol import trace_context
+from runtime.protocol.instance_orders import InstanceAddress
 from runtime.protocol.logs import HEADER, NO_REQUEST, REQUEST_ID
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import IGNORED_HEADER

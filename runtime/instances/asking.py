@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import MAX_PAGE_BYTES, EngineLoad, read_load
 from runtime.instances.health import Probe
+from runtime.protocol.instance_orders import InstanceAddress
 
 _CERTIFICATE = "helix_certificate"
 _MOST_PINNED = 512  # connections to those asked least lately are closed beyond

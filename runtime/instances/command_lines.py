@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from runtime.instances.certificate import CertificateFiles
 from runtime.platforms import CUDA_ORDER
-from runtime.protocol.instance_orders import instance_url
+from runtime.protocol.instance_orders import InstanceAddress, instance_url
 from runtime.protocol.instances import (
     HelixInstance,
     InstanceSpec,
@@ -36,26 +36,6 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     passes: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceAddress:
-    """Where an instance answers, and what its backend can be asked there.
-
-    `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
-    be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to.
-    `takes_cache_salt`: the parameter of that name divides its prefix cache. `certificate` (PEM):
-    the only one that is taken there; empty: what everybody takes.
-    """
-
-    url: str
-    model: str
-    api_key: str = field(default="", repr=False)
-    lists_model: bool = True
-    has_metrics: bool = True
-    tells_usage: bool = True
-    takes_cache_salt: bool = False
-    certificate: str = ""
 
 
 def address_of(

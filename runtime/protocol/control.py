@@ -76,7 +76,20 @@ class PeerAddress(Message):
     public_key: CurveKey
 
 
-class RegisterRequest(Message):
+class AgentIdentity(Message):
+    """PUT /api/v1/agent/identity: what a restarted process says anew, with its credential.
+
+    The coordinator sends it too; `http_url` is where chat clients reach it.
+    """
+
+    hardware: Hardware
+    data_endpoint: Endpoint
+    data_public_key: CurveKey
+    http_url: str = Field(default="", pattern=r"^(https?://.+)?$", max_length=300)
+    version: str = ""
+
+
+class RegisterRequest(AgentIdentity):
     """POST /api/v1/agent/register. `node_uuid` is kept on the machine, so a rejoin is no ghost.
 
     `machine_uuid`: nodes that have it in common are one machine, and use a join token once (null:
@@ -90,11 +103,6 @@ class RegisterRequest(Message):
     name: str = Field(min_length=1, max_length=64)
     may_rename: bool = False
     region: str = Field(default="local", min_length=1, max_length=64)
-    hardware: Hardware
-    data_endpoint: Endpoint
-    data_public_key: CurveKey
-    http_url: str = Field(default="", pattern=r"^(https?://.+)?$", max_length=300)
-    version: str = ""
 
 
 class RegisterReply(Message):
@@ -104,19 +112,6 @@ class RegisterReply(Message):
     cluster: str
     credential: str = Field(repr=False)
     heartbeat_interval_s: float = Field(gt=0)
-
-
-class AgentIdentity(Message):
-    """PUT /api/v1/agent/identity: what a restarted process says anew, with its credential.
-
-    The coordinator sends it too; `http_url` is where chat clients reach it.
-    """
-
-    hardware: Hardware
-    data_endpoint: Endpoint
-    data_public_key: CurveKey
-    http_url: str = Field(default="", pattern=r"^(https?://.+)?$", max_length=300)
-    version: str = ""
 
 
 class StageAssignment(Message):

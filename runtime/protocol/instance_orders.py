@@ -58,28 +58,38 @@ class ObservedInstance(Message):
     certificate: str = Field(default="", max_length=MOST_CERTIFICATE)
 
 
-class ServedInstance(Message):
-    """An instance as a coordinator reaches it. `model` is the model's name there. More than
-    `most_requests` wait in the coordinator's line, which is fair to keys, not in the engine's.
+class InstanceAddress(Message):
+    """Where an instance answers, and what its backend can be asked there.
 
-    `prefill` and `decode` are the terms of its latency model (null: only room counts). Of an HTTPS
-    address `certificate` (PEM) is the only one that is taken; empty: what everybody takes.
+    `model` is the model's name there. `lists_model`: /v1/models names it. `has_metrics`: there may
+    be a /metrics. `tells_usage`: a stream ends with token counts if it is asked to.
+    `takes_cache_salt`: the parameter of that name divides its prefix cache. Of an HTTPS address
+    `certificate` (PEM) is the only one that is taken; empty: what everybody takes.
     """
 
-    name: InstanceName
-    node: str
     url: str = Field(pattern=r"^https?://[^/]+")
     model: str = Field(min_length=1)
     api_key: str = Field(default="", repr=False)
-    kv_room_tokens: int = Field(ge=1)
-    most_requests: int = Field(default=MOST_REQUESTS, ge=1)
-    prefill: Terms | None = None
-    decode: Terms | None = None
     lists_model: bool = True
     has_metrics: bool = True
     tells_usage: bool = True
     takes_cache_salt: bool = False
     certificate: str = Field(default="", max_length=MOST_CERTIFICATE)
+
+
+class ServedInstance(InstanceAddress):
+    """An instance as a coordinator reaches it. More than `most_requests` wait in the coordinator's
+    line, which is fair to keys, not in the engine's.
+
+    `prefill` and `decode` are the terms of its latency model (null: only room counts).
+    """
+
+    name: InstanceName
+    node: str
+    kv_room_tokens: int = Field(ge=1)
+    most_requests: int = Field(default=MOST_REQUESTS, ge=1)
+    prefill: Terms | None = None
+    decode: Terms | None = None
 
 
 def instance_url(host: str, port: int, *, certificate: str) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from runtime.protocol.request_trace import TraceStage
+
 IGNORED_HEADER = "X-HelixWeb-Ignored"  # names what a client gave and nothing depends on
 
 FinishReason = Literal["stop", "length"]
@@ -26,14 +28,6 @@ class Usage(_Answer):
     total_tokens: int
 
 
-class PipelineHop(_Answer):
-    """Where layers [first, end) of this request ran."""
-
-    node: str
-    first: int
-    end: int
-
-
 class HelixExtension(_Answer):
     """Where and when the request ran; `queue_s` is part of `ttft_s`. Null without a token.
 
@@ -41,7 +35,7 @@ class HelixExtension(_Answer):
     """
 
     request: str
-    pipeline: tuple[PipelineHop, ...]
+    pipeline: tuple[TraceStage, ...]
     ttft_s: float | None
     queue_s: float
 

@@ -21,11 +21,11 @@ from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import FrontBackend, metrics_page
 from runtime.front.balance import Balance
 from runtime.front.target import InstanceTarget
-from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Condition, State
 from runtime.metrics_port import metrics_route
 from runtime.openai_app import assemble
+from runtime.protocol.instance_orders import InstanceAddress
 
 KEY = "hlx_key"
 OTHER_KEY = "hlx_other"

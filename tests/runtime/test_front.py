@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
 from front_rig import (
@@ -69,7 +68,9 @@ def test_the_prefix_cache_of_an_instance_is_divided_by_key() -> None:
         assert salts[:2] == salts[4:]
         assert not {KEY, OWNER, OTHER_OWNER, "theirs"} & set(salts)
         assert last == 5  # the engine's to refuse
-        front.send_to("a", replace(front.instances["a"].address, takes_cache_salt=False))
+        front.send_to(
+            "a", front.instances["a"].address.model_copy(update={"takes_cache_salt": False})
+        )
         await front.ask(CHAT)
         assert "cache_salt" not in engine.asked[-1]
 

@@ -8,8 +8,8 @@ from planner.routers.base import RequestSize
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
 from runtime.front.balance import FIRST_REST_S, LONGEST_REST_S, Balance
-from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
+from runtime.protocol.instance_orders import InstanceAddress
 
 
 def test_what_an_instance_says_of_its_room_reaches_the_router() -> None:

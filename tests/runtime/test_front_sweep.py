@@ -14,8 +14,8 @@ from planner.latency_fit import fit_latency_model
 from planner.latency_model import Fit, LatencyModel
 from runtime.front.measuring import document, main, sweep_instance
 from runtime.front.target import InstanceFailed, InstanceTarget, Refused
-from runtime.instances.command_lines import InstanceAddress
 from runtime.instances.engine_load import EngineLoad
+from runtime.protocol.instance_orders import InstanceAddress
 
 ADDRESS = InstanceAddress(url="http://engine", model="m")
 CHARS_PER_TOKEN = 3

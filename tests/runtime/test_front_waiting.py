@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
 from free_port import free_port
@@ -78,7 +77,9 @@ def test_a_request_waits_for_a_model_that_loaded_within_seconds_the_last_time() 
 
 def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> None:
     async def test(front: Front) -> None:
-        away = replace(front.instances["a"].address, url=f"http://127.0.0.1:{free_port()}")
+        away = front.instances["a"].address.model_copy(
+            update={"url": f"http://127.0.0.1:{free_port()}"}
+        )
         front.send_to("a", away)
         asking = asyncio.create_task(front.ask({**CHAT, "stream": True}))
         deadline_s = time.monotonic() + PATIENCE_S
@@ -95,7 +96,9 @@ def test_a_request_that_reached_nobody_waits_and_is_told_why_in_the_end() -> Non
     with_front({"a": "m"}, test, hold_s=PATIENCE_S)
 
     async def in_vain(front: Front) -> None:
-        away = replace(front.instances["a"].address, url=f"http://127.0.0.1:{free_port()}")
+        away = front.instances["a"].address.model_copy(
+            update={"url": f"http://127.0.0.1:{free_port()}"}
+        )
         front.send_to("a", away)
         told = await front.ask(CHAT)
         assert told.status == 503

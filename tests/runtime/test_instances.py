@@ -24,10 +24,11 @@ from instance_rig import (
 )
 
 from runtime.instances.asking import AskedInstance
-from runtime.instances.command_lines import InstanceAddress, address_of, launch_of
+from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import Condition, Patience
 from runtime.instances.instance import Instance
 from runtime.instances.process import ServerProcess
+from runtime.protocol.instance_orders import InstanceAddress
 from runtime.protocol.instances import UrlInstance
 
 pytestmark = pytest.mark.processes

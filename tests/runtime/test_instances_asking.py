@@ -10,11 +10,12 @@ import pytest
 from instance_rig import wait_until
 
 from runtime.instances.asking import AskedInstance
-from runtime.instances.command_lines import InstanceAddress, Launch
+from runtime.instances.command_lines import Launch
 from runtime.instances.engine_load import EngineLoad
 from runtime.instances.health import Patience, Probe
 from runtime.instances.instance import SupervisedInstance, look_after
 from runtime.instances.process import ServerProcess
+from runtime.protocol.instance_orders import InstanceAddress
 
 ADDRESS = InstanceAddress(url="http://engine", model="m")
 PATIENCE_S = 90

@@ -2,7 +2,6 @@
 
 import asyncio
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -20,8 +19,8 @@ from runtime.front.target import InstanceTarget, Unreachable, relay_client
 from runtime.http_process import listen
 from runtime.instances.asking import AskedInstance, instance_client
 from runtime.instances.certificate import load_or_create
-from runtime.instances.command_lines import LOOPBACK, InstanceAddress
-from runtime.protocol.instance_orders import instance_url
+from runtime.instances.command_lines import LOOPBACK
+from runtime.protocol.instance_orders import InstanceAddress, instance_url
 from runtime.whole_model import main as whole_model
 
 ASKED = read_asked(
@@ -66,14 +65,14 @@ def test_an_instance_that_others_reach_is_asked_by_its_certificate_and_no_other(
                 api_key="k",
                 certificate=told.certificate,
             )
-            other = replace(address, certificate=load_or_create(tmp_path).text)
+            other = address.model_copy(update={"certificate": load_or_create(tmp_path).text})
             async with instance_client(timeout=90) as asking, relay_client(90) as relaying:
                 assert (await AskedInstance(asking, address).health()).trouble == ""
                 assert (await AskedInstance(asking, address).load()).kv_usage is not None
                 target = InstanceTarget(relaying, address)
                 body = await target.whole(ASKED, patience_s=90, passed_on={})
                 assert body["choices"]
-                for wrong in (other, replace(address, certificate="")):
+                for wrong in (other, address.model_copy(update={"certificate": ""})):
                     assert "certificate" in (await AskedInstance(asking, wrong).health()).trouble
                     target = InstanceTarget(relaying, wrong)
                     with pytest.raises(Unreachable, match="certificate"):
