@@ -63,7 +63,7 @@ from helixweb.inventory.services import (
     records,
 )
 from planner.serialization import problem_from_dict, problem_from_text, problem_to_dict
-from runtime.protocol.model_facts import ModelFacts
+from runtime.protocol.checkpoint_looks import ModelFacts
 
 
 class _RecordMixin(DeleteViewSet[Any]):

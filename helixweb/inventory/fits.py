@@ -33,7 +33,7 @@ from planner.roofline import (
     roofline_profile,
     sheet_name_of,
 )
-from runtime.protocol.model_facts import ModelFacts
+from runtime.protocol.checkpoint_looks import ModelFacts
 
 _STEP_TOKENS = 16  # tokens of a page, and of the smallest step
 

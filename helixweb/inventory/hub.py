@@ -26,7 +26,7 @@ from runtime.checkpoints.metadata import CONFIG
 from runtime.checkpoints.model_facts import facts_from, sizes_of
 from runtime.checkpoints.safetensors_header import TensorEntry, parse_header
 from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
-from runtime.protocol.model_facts import ModelFacts
+from runtime.protocol.checkpoint_looks import ModelFacts
 
 _TIMEOUT_S = 5.0
 _LONGEST_CONFIG_BYTES = 4_000_000

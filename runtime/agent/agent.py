@@ -31,8 +31,7 @@ from runtime.agent.weight_server import WeightServer
 from runtime.backoff import Backoff
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.link_measuring import LinkListener
-from runtime.membership.identity import DataDir
-from runtime.membership.joining import Joined
+from runtime.membership.identity import DataDir, Joined
 from runtime.process_log import ProcessLog
 from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState

@@ -41,8 +41,7 @@ from runtime.checkpoints.engine_fit import offers_of
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.membership.data_address import choose_host, choose_port, data_endpoint
 from runtime.membership.hardware import detect_hardware, emulated_hardware, gpu_budgets_bytes
-from runtime.membership.identity import DataDir, Identity, Membership
-from runtime.membership.joining import Applicant, JoinRefused, join
+from runtime.membership.identity import Applicant, DataDir, Identity, JoinRefused, Membership, join
 from runtime.metrics_port import metrics_port
 from runtime.platforms import CUDA_ORDER, on_signals
 from runtime.protocol.complaints import StartRefused

@@ -28,7 +28,7 @@ from runtime.protocol.profiling import (
     ProfilingPhase,
     ProfilingProgress,
 )
-from runtime.protocol.profiling_pipe import (
+from runtime.protocol.stage_pipe import (
     AGAIN,
     GO,
     Asking,

@@ -29,7 +29,7 @@ from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_
 from runtime.checkpoints.safetensors_header import TensorEntry, read_entries
 from runtime.checkpoints.splitting import why_no_decoder, why_not_split
 from runtime.checkpoints.tensor_holders import tensor_holders
-from runtime.protocol.model_facts import ModelFacts
+from runtime.protocol.checkpoint_looks import ModelFacts
 
 TOKEN_BYTES = 4  # an int32 token id on the wire
 _LONGEST_NAME = 120

@@ -35,8 +35,7 @@ from runtime.front.target import relay_client
 from runtime.http_process import Ending, HttpServer, first_end, hear_signals, serve_until_told
 from runtime.instances.asking import PROBE_TIMEOUT_S, instance_client
 from runtime.link_measuring import LinkAnswers
-from runtime.membership.identity import DataDir
-from runtime.membership.joining import Applicant, join
+from runtime.membership.identity import Applicant, DataDir, join
 from runtime.metrics_port import metrics_port, metrics_route
 from runtime.openai_app import Backend, assemble
 from runtime.protocol.complaints import StartRefused

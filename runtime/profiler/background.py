@@ -1,6 +1,6 @@
 """`python -m runtime profile-node`: what an agent starts to measure its node beside traffic.
 
-Speaks `runtime.protocol.profiling_pipe` on stdin and stdout: it asks before each step that it
+Speaks `runtime.protocol.stage_pipe` on stdin and stdout: it asks before each step that it
 times, and does a step again when told that traffic came meanwhile.
 """
 
@@ -36,7 +36,7 @@ from runtime.profiler.rehearsal import NoAnswer, rehearse
 from runtime.profiler.step_times import REST_S
 from runtime.protocol.engines import Engine
 from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement
-from runtime.protocol.profiling_pipe import (
+from runtime.protocol.stage_pipe import (
     AGAIN,
     GO,
     Asking,

@@ -1,10 +1,14 @@
-"""JSON lines between an agent and its stage process, over the child's stdin and stdout.
+"""JSON lines between an agent and its children, over their stdin and stdout; logs go to stderr.
 
-The agent writes one `StageLaunch` line and keeps stdin open; closing it means stop. The stage
-writes `StageEvent` lines: loading and fetching*, then ready, then stats once a second; or failed,
-and exits 1. After that the agent may write `AddOrder` lines, one generation each that is to be
-served beside: loading and fetching*, then ready, or cannot_add, while the others go on. Retired
-ends a generation at the coordinator's word. Logs go to stderr.
+To a stage the agent writes one `StageLaunch` line and keeps stdin open; closing it means stop. The
+stage writes `StageEvent` lines: loading and fetching*, then ready, then stats once a second; or
+failed, and exits 1. After that the agent may write `AddOrder` lines, one generation each that is to
+be served beside: loading and fetching*, then ready, or cannot_add, while the others go on. Retired
+ends a generation at the coordinator's word.
+
+To the process that measures its node the agent writes one `ProfilingLaunch`. Before each step that
+it times the child writes `Asking` and waits for a line: `go`, or `again` when traffic came while it
+timed the last one. At the end it writes `Measured`, `Checked` or `CannotMeasure`, and exits.
 """
 
 from typing import Annotated, Literal
@@ -16,6 +20,7 @@ from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.endpoints import CurveKey, ListenEndpoint
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.message import Message
+from runtime.protocol.profiling import MeasuredPoint, NodeMeasurement, ProfileOrder
 from runtime.protocol.weight_access import WeightAccess
 from runtime.protocol.weight_fetch import WeightFetch
 
@@ -153,3 +158,50 @@ def parse_order(line: bytes | str) -> AddOrder:
 def parse_launch(line: bytes | str) -> StageLaunch:
     """The first line on the stage's stdin. Raises pydantic.ValidationError."""
     return StageLaunch.model_validate_json(line)
+
+
+GO, AGAIN = b"go\n", b"again\n"
+
+
+class ProfilingLaunch(Computing, JsonLine):
+    """What to measure, and what a stage of this node would have."""
+
+    order: ProfileOrder
+
+
+class Asking(JsonLine):
+    """May the next step be timed? `done` is the share that was."""
+
+    event: Literal["asking"] = "asking"
+    done: float = Field(ge=0, le=1.0)
+
+
+class Measured(JsonLine):
+    """The result; the agent knows the rest of it."""
+
+    event: Literal["measured"] = "measured"
+    measurement: NodeMeasurement
+
+
+class Checked(JsonLine):
+    """The steps of an order's `check`, as long as they took here."""
+
+    event: Literal["checked"] = "checked"
+    points: tuple[MeasuredPoint, ...]
+
+
+class CannotMeasure(JsonLine):
+    """One line for people, with the remedy."""
+
+    event: Literal["cannot_measure"] = "cannot_measure"
+    message: str
+
+
+_Event = Asking | Measured | Checked | CannotMeasure
+ProfilingEvent = Annotated[_Event, Field(discriminator="event")]
+_EVENTS: TypeAdapter[_Event] = TypeAdapter(ProfilingEvent)
+
+
+def parse_profiling_event(line: bytes) -> _Event:
+    """Raises pydantic.ValidationError."""
+    return _EVENTS.validate_json(line)

@@ -17,8 +17,7 @@ from runtime.agent.instance_specs import InstanceSettings
 from runtime.agent.node_log import NodeLog
 from runtime.agent.supervisor import PROFILE_COMMAND, StageSettings
 from runtime.agent.vllm_facts import VllmFacts
-from runtime.membership.identity import DataDir
-from runtime.membership.joining import Applicant, Joined, join
+from runtime.membership.identity import Applicant, DataDir, Joined, join
 from runtime.protocol.control import AgentIdentity, DesiredState, Hardware, Role, StageAssignment
 from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.phases import Phase

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from planner.domain.layer_times import LayerTimes
 from runtime.protocol.profiling import FittedEquation, MeasuredPoint, NodeMeasurement
-from runtime.protocol.profiling_pipe import (
+from runtime.protocol.stage_pipe import (
     Asking,
     CannotMeasure,
     Checked,

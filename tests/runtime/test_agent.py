@@ -18,8 +18,7 @@ from agent_rig import ANNOUNCEMENT, Node, run, wants
 from fake_web import PATIENCE_S, TOKEN, FakeWeb
 
 from runtime.agent.agent import NodeRemoved
-from runtime.membership.identity import DataDir, DataDirError
-from runtime.membership.joining import JoinRefused
+from runtime.membership.identity import DataDir, DataDirError, JoinRefused
 from runtime.protocol.checkpoint_looks import MOST_LOOKS, LookOrder
 from runtime.protocol.control import DesiredState
 from runtime.protocol.endpoints import parse_endpoint

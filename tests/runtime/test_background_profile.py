@@ -33,7 +33,7 @@ from runtime.profiler.rehearsal import Beside
 from runtime.profiler.step_times import StepRuns
 from runtime.protocol.instance_orders import ObservedInstance
 from runtime.protocol.profiling import MeasuredPoint, ProfileOrder, ProfilingPhase
-from runtime.protocol.profiling_pipe import (
+from runtime.protocol.stage_pipe import (
     AGAIN,
     GO,
     Asking,

@@ -10,7 +10,7 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.model_facts import read_facts
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
-from runtime.protocol.model_facts import ModelFacts
+from runtime.protocol.checkpoint_looks import ModelFacts
 from tests.runtime.family_checkpoints import FAMILIES, save
 from tests.runtime.gguf_files import write_gguf
 

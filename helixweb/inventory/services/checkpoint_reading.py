@@ -25,8 +25,13 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.hub_names import parse_hub_name
 from runtime.checkpoints.metadata import CONFIG
 from runtime.checkpoints.model_facts import read_facts
-from runtime.protocol.checkpoint_looks import LONGEST_PATH, MOST_LOOKS, LookAnswer, LookOrder
-from runtime.protocol.model_facts import ModelFacts
+from runtime.protocol.checkpoint_looks import (
+    LONGEST_PATH,
+    MOST_LOOKS,
+    LookAnswer,
+    LookOrder,
+    ModelFacts,
+)
 
 PATIENCE_S = 6.0
 _MOST_NODES = 8  # that are asked about one path
