@@ -18,6 +18,7 @@ from helixweb.demo.site import wait_until
 from helixweb.operations.asking import answers
 from tests.e2e import blank_database
 from tests.helixweb.chat_double import ChatDouble
+from tests.programs import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300
@@ -101,16 +102,8 @@ def console_world(folder: Path, database: Path) -> Iterator[World]:
         ChatDouble("Good ", "day.") as chat,
         Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes,
     ):
-        made = [sys.executable, "-m", "tests.docs.console_rows", f"{chat.url}/v1"]
-        told = subprocess.run(
-            made,
-            cwd=ROOT,
-            env={**own, "HELIX_HOSTS": "testserver"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert told.returncode == 0, told.stderr[-3000:]
+        environ = {**env, "HELIX_HOSTS": "testserver"}
+        told = run_python("-m", "tests.docs.console_rows", f"{chat.url}/v1", environ=environ)
         rows = dict(line.split("=", 1) for line in told.stdout.splitlines())
         processes.start("web", web_command(port))
         wait_until(

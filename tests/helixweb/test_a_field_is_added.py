@@ -1,16 +1,13 @@
 """A field that is added to a resource is in REST, forms and files: two files are touched."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import blank_database
+from tests.programs import ROOT, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("helixweb", "planner", "runtime")
 pytestmark = pytest.mark.processes
 BEFORE = "    source = models.TextField(blank=True, validators=[validate_text])\n"
@@ -62,15 +59,10 @@ def test_a_field_needs_its_model_and_its_migration(copy: Path, blank_sqlite: Pat
     models.write_text(text.replace(BEFORE, BEFORE + FIELD, 1))
     blank_database.put(blank_sqlite, copy / "data")
     environ = {
-        **os.environ,
         "HELIX_DATA_DIR": str(copy / "data"),
-        "DATABASE_URL": "",
         "DJANGO_SETTINGS_MODULE": "helixweb.settings",
         "PYTHONPATH": str(copy),
     }
     for words in (["manage.py", "makemigrations", "inventory", "-n", "note", "-v0"], ["-c", SEEN]):
-        done = subprocess.run(
-            [sys.executable, *words], cwd=copy, env=environ, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
+        run_python(*words, environ=environ, cwd=copy)
     assert list((copy / "helixweb/inventory/migrations").glob("*_note.py"))

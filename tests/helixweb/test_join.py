@@ -1,9 +1,6 @@
 """Machines join with a token and keep their identity ever after."""
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 from datetime import timedelta
 from pathlib import Path
@@ -19,8 +16,8 @@ from helixweb.inventory.services import errors, joining, presence, records
 from runtime.protocol.control import Hardware, RegisterRequest, Role
 from tests.e2e import blank_database
 from tests.helixweb.looking import answered, contains
+from tests.programs import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 HARDWARE = Hardware(hostname="h", cpu_count=4, memory_bytes=8_000, memory_budget_bytes=4_000)
 
 
@@ -287,13 +284,8 @@ def test_of_many_machines_racing_with_one_token_one_joins(
 ) -> None:
     data = tmp_path / "data"
     blank_database.put(blank_sqlite, data)
-    known = {key: value for key, value in os.environ.items() if key != "DATABASE_URL"}
     settings = {"HELIX_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
-    done = subprocess.run(
-        [sys.executable, "-c", RACE],
-        cwd=ROOT, env=known | settings, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", RACE, environ=settings)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
         [["joined"] + ["used"] * 5, ["node"]],
         [["joined"] * 2 + ["used"] * 4, ["node", "node-2"]],

@@ -2,9 +2,6 @@
 
 import json
 import logging
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,6 +10,7 @@ from django.test import Client
 from helixweb.common.task_request_ids import KEY
 from helixweb.inventory.tasks import announce_silent_processes
 from runtime.protocol.logs import NO_REQUEST, REQUEST_ID, JsonLines
+from tests.programs import run_python
 
 
 @pytest.mark.processes
@@ -21,10 +19,7 @@ def test_the_setting_makes_every_line_of_the_site_an_object() -> None:
         "import os, logging, django; os.environ['DJANGO_SETTINGS_MODULE']='helixweb.settings';"
         "django.setup(); logging.getLogger('uvicorn.error').warning('started for hlxj_secret')"
     )
-    environment = {**os.environ, "HELIXWEB_LOG": "json"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
-    )
+    done = run_python("-c", script, environ={"HELIXWEB_LOG": "json"})
     (line,) = done.stderr.splitlines()
     told = json.loads(line)
     assert (told["process"], told["logger"]) == ("web", "uvicorn.error")
@@ -45,10 +40,7 @@ def test_lines_of_the_worker_and_of_beat_say_whose_they_are() -> None:
         "    signal.send(sender=None)\n"
         "logging.getLogger('celery').warning('x')\n"
     )
-    environment = {**os.environ, "HELIXWEB_LOG": "json"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
-    )
+    done = run_python("-c", script, environ={"HELIXWEB_LOG": "json"})
     named = [json.loads(line)["process"] for line in done.stderr.splitlines()]
     assert named == ["web", "worker", "beat"]
 

@@ -1,15 +1,12 @@
 """Each process of the site imports only what it needs: workers, commands and beat start often."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import blank_database
-from tests.made_once import made_once
+from tests.programs import run_python
 
 pytestmark = pytest.mark.processes
 
@@ -46,16 +43,9 @@ PLAN_TASKS = {f"helixweb.planning.services.{name}" for name in ("explaining", "m
     ids=["setup", "worker", "web", "login-link", "prepare", "agent", "command-line"],
 )
 def test_a_process_imports_only_what_it_needs(
-    code: str, unneeded: set[str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    code: str, unneeded: set[str], tmp_path: Path, blank_sqlite: Path
 ) -> None:
-    blank = made_once(tmp_path_factory, "blank-database", blank_database.make)
-    blank_database.put(blank / blank_database.NAME, tmp_path / "data")
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))"],
-        env={**os.environ, "HELIX_DATA_DIR": str(tmp_path / "data")},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    blank_database.put(blank_sqlite, tmp_path / "data")
+    code += "\nimport json, sys; print(json.dumps(list(sys.modules)))"
+    done = run_python("-c", code, environ={"HELIX_DATA_DIR": str(tmp_path / "data")})
     assert unneeded & set(json.loads(done.stdout.splitlines()[-1])) == set()

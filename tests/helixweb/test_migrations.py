@@ -1,9 +1,6 @@
 """Migrations can be taken back, one and all, and fit into the one transaction of a restore."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +10,8 @@ from django.db.migrations.loader import MigrationLoader
 
 from tests.e2e import blank_database
 from tests.e2e.conftest import postgres, postgres_url  # noqa: F401 - fixtures
+from tests.programs import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 THERE_AND_BACK = """
 import json
 import django; django.setup()
@@ -68,17 +65,8 @@ def test_no_migration_ends_the_transaction_it_is_in() -> None:
 
 
 def there_and_back(environ: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", THERE_AND_BACK],
-        cwd=ROOT,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "helixweb.settings", **environ},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
+    settings = {"DJANGO_SETTINGS_MODULE": "helixweb.settings"}
+    told = json.loads(run_python("-c", THERE_AND_BACK, environ=settings | environ).stdout)
     assert told["tables"] > 40
     assert told["left"] == []
     assert told["same"]

@@ -1,26 +1,21 @@
 """What `helixweb up` has done in a process of its own before the site's processes start."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e import blank_database
+from tests.programs import run_python
 
-PREPARE = [sys.executable, "-m", "helixweb.operations.prepare", "--migrate", "--coordinator-of", ""]
+PREPARE = ["-m", "helixweb.operations.prepare", "--migrate", "--coordinator-of", ""]
 
 
 def prepared(data: Path) -> dict[str, Any]:
     """The answer of one start of a site with that data folder."""
-    environment = {**os.environ, "HELIX_DATA_DIR": str(data), "DATABASE_URL": ""}
-    environment["DJANGO_SETTINGS_MODULE"] = "helixweb.settings"
-    done = subprocess.run(PREPARE, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    settings = {"HELIX_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
+    return json.loads(run_python(*PREPARE, environ=settings).stdout)
 
 
 @pytest.mark.processes
