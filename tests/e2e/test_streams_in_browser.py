@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
+from tests.answering import answering
 from tests.e2e.person import Person
 from tests.waiting import PATIENCE_S
 
@@ -73,15 +74,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def made_up_site() -> Iterator[Site]:
-    with Site() as site:
-        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with answering(Site()) as site:
         try:
             yield site
         finally:
             site.over.set()
-            site.shutdown()
-            thread.join()
 
 
 def test_a_page_of_too_many_says_so_and_asks_again_when_the_site_says(

@@ -1,8 +1,5 @@
 """A double of S3-compatible object storage: objects in memory, spoken to over HTTP."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -21,19 +18,6 @@ class ObjectStorage(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
-
-
-@contextmanager
-def running() -> Iterator[ObjectStorage]:
-    storage = ObjectStorage()
-    thread = threading.Thread(target=storage.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield storage
-    finally:
-        storage.shutdown()
-        storage.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

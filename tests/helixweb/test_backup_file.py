@@ -30,6 +30,7 @@ from helixweb.operations.backup.folder import NoBackup, checked_path, kept_files
 from helixweb.operations.backup.restoring import check
 from helixweb.operations.backup.sealing import PIECE_BYTES, Seal, WrongPassphrase
 from helixweb.operations.backup.stores import FolderStore, fresh_name, store_of
+from tests.answering import answering
 from tests.helixweb import object_storage
 
 SALT = bytes(16)
@@ -254,7 +255,7 @@ def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:
 def test_object_storage_keeps_lists_and_forgets_backups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with object_storage.running() as storage:
+    with answering(object_storage.ObjectStorage()) as storage:
         _credentials(monkeypatch, storage.url, object_storage.ACCESS_KEY)
         store, _ = store_of("s3://bucket/sites/one/")
         names = [fresh_name(datetime(2026, 11, day, tzinfo=UTC)) for day in range(1, 6)]
@@ -276,7 +277,7 @@ def test_object_storage_keeps_lists_and_forgets_backups(
 
 
 def test_object_storage_refusal_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with object_storage.running() as storage:
+    with answering(object_storage.ObjectStorage()) as storage:
         _credentials(monkeypatch, storage.url, "stranger")
         with pytest.raises(CommandFailed, match="AccessDenied"):
             store_of("s3://bucket/")[0].names()

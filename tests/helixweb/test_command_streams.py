@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.answering import answering
+
 pytestmark = pytest.mark.processes
 
 WITHIN_S = 300.0
@@ -67,8 +69,7 @@ class OneCluster(BaseHTTPRequestHandler):
 @pytest.fixture
 def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
     OneCluster.over.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), OneCluster) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), OneCluster)) as server:
         yield {
             **os.environ,
             "HELIXWEB_URL": f"http://127.0.0.1:{server.server_address[1]}",
@@ -76,7 +77,6 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
             "XDG_CONFIG_HOME": str(tmp_path),
         }
         OneCluster.over.set()
-        server.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from helixweb.operations.doctor import machine, members, reach, services
 from helixweb.operations.doctor.findings import Finding, State
 from helixweb.operations.models import Pulse
 from helixweb.versions import product_version
+from tests.answering import answering
 from tests.helixweb.process_doubles import FakeCluster
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -169,10 +170,8 @@ class _Coordinator(BaseHTTPRequestHandler):
 
 
 def test_a_port_of_a_coordinator_is_ours() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Coordinator) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with answering(HTTPServer(("127.0.0.1", 0), _Coordinator)) as server:
         found = one(reach.port("127.0.0.1", server.server_port, option="--coordinator-port"))
-        server.shutdown()
     assert (found.state, "used by this site" in found.said) == (State.OK, True)
 
 
@@ -190,8 +189,7 @@ def test_the_age_of_a_date_header_is_no_skew() -> None:
 
 
 def test_the_clock_of_a_coordinator_is_read_from_its_answer() -> None:
-    with HTTPServer(("127.0.0.1", 0), _Coordinator) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
+    with answering(HTTPServer(("127.0.0.1", 0), _Coordinator)) as server:
         skew_s = reach.clock_of(f"http://127.0.0.1:{server.server_port}/health")
     told = (datetime(2026, 11, 1, tzinfo=UTC) - datetime.now(UTC)).total_seconds()
     assert skew_s == pytest.approx(told, abs=60)

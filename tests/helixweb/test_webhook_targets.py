@@ -20,6 +20,7 @@ from helixweb.alerting.outbound import (
     parse_target,
     post,
 )
+from tests.answering import answering
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
@@ -193,16 +194,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def receiver() -> Iterator[Receiver]:
-    server = Receiver()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.release.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(Receiver()) as server:
+        try:
+            yield server
+        finally:
+            server.release.set()
 
 
 def send(server: Receiver, **more: Any) -> int:

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
 from io import StringIO
@@ -15,6 +14,7 @@ import pytest
 from helixweb.command_line.main import main
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations.commands import wheels
+from tests.answering import answering
 
 
 def make_wheel(folder: Path, name: str, *, requires: str = "") -> None:
@@ -44,12 +44,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def url(folder: Path) -> Iterator[str]:
-    with wheels.make_server(folder, "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with wheels.make_server(folder, "127.0.0.1", 0) as server, answering(server):
         yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.processes
