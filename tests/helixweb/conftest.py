@@ -4,7 +4,6 @@ import copy
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
+from helixweb.celery import app
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan
@@ -122,15 +122,25 @@ def _static_files_are_looked_up_once() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def rows_for_a_module(blocker: Any) -> Iterator[None]:
-    """What is written when it begins is there for each test until it ends: tests roll back to it.
-
-    `blocker` is pytest-django's fixture `django_db_blocker`.
-    """
-    with blocker.unblock(), transaction.atomic():
+@pytest.fixture(scope="module")
+def rows_of_module(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """What fixtures of a module write is there for each of its tests: they roll back to it."""
+    with django_db_blocker.unblock(), transaction.atomic():
         yield
         transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="module")
+def world_of_roles(rows_of_module: None) -> Any:
+    from tests.helixweb.test_role_matrix import World
+
+    return recorded(lambda: World())
+
+
+@pytest.fixture
+def world(db: None, world_of_roles: Any) -> Any:
+    """A row of each collection, and people of each role: `World` of test_role_matrix.py."""
+    return world_of_roles
 
 
 # What migrations write of models and people's rights to them: the same after every test.
@@ -175,6 +185,17 @@ def time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was heard of in a test stays fresh in it, however slow the machine."""
     now = timezone.now()
     monkeypatch.setattr(timezone, "now", lambda: now)
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Celery's queue, kept in memory."""
+    monkeypatch.setattr(app.conf, "broker_url", "memory://")
+    with app.connection_for_write() as connection:
+        queue = connection.SimpleQueue("celery")
+        queue.clear()
+        yield queue
+        queue.close()
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """The OpenAPI document: without a warning, and readable offline."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.staticfiles import finders
-from django.core.management import call_command
 from django.test import Client
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.validation import validate_schema
 
 from helixweb.common.rest import docs
 from tests.helixweb.looking import answered
@@ -28,11 +28,11 @@ def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def test_it_is_made_without_a_warning_and_is_valid(tmp_path: Path) -> None:
-    written = tmp_path / "api.json"  # as YAML it takes seconds to write
-    options = {"fail_on_warn": True, "validate": True, "format": "openapi-json"}
-    call_command("spectacular", file=str(written), **options)
-    assert "/api/v1/clusters/import/" in written.read_text()
+def test_it_is_made_without_a_warning_and_is_valid(document: dict[str, Any]) -> None:
+    """As `manage.py spectacular --fail-on-warn --validate` does, which would make it again."""
+    assert not GENERATOR_STATS
+    validate_schema(document)
+    assert "/api/v1/clusters/import/" in document["paths"]
 
 
 def test_it_is_of_openapi_3_1_and_operations_say_what_they_do(document: dict[str, Any]) -> None:

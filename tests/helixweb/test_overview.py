@@ -38,9 +38,8 @@ def done(cluster: Cluster, user: Any) -> list[str]:
 
 
 def bring_up(joined: FakeCluster, user: Any) -> None:
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
-    for agent in joined.used_agents.values():
-        agent.beat(Phase.READY, generation=1)
+    joined.deploy()
+    joined.ready()
 
 
 def page(browser: Client, **query: Any) -> str:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from functools import cache, partial
 from html.parser import HTMLParser
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -19,7 +18,7 @@ from helixweb.access.templatetags.access import browser_in_words
 from tests.e2e.pages import PAGES
 from tests.helixweb.looking import browser_of
 from tests.helixweb.markup import tight
-from tests.helixweb.test_role_matrix import World, shared_world
+from tests.helixweb.test_role_matrix import World
 
 
 class Offers(HTMLParser):
@@ -37,17 +36,6 @@ class Offers(HTMLParser):
             method = str(given.get("method", "get")).upper()
             if method != "DIALOG":
                 self.found.append((method, str(given.get("action") or "")))
-
-
-@pytest.fixture(scope="module")
-def shared(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
-    with shared_world(django_db_blocker) as world:
-        yield world
-
-
-@pytest.fixture
-def world(db: None, shared: World) -> World:
-    return shared
 
 
 def offered(client: Client, pages: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -3,7 +3,6 @@
 import math
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,6 @@ from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 import planner
-from helixweb.celery import app
 from helixweb.common import jobs, leases
 from helixweb.common.jobs import Outcome
 from helixweb.common.leases import Lease
@@ -37,19 +35,9 @@ from planner.serialization import plan_from_dict, problem_from_dict
 from tests.helixweb.looking import contains, fresh
 from tests.helixweb.searching import begun, claimed, record
 
+pytestmark = pytest.mark.usefixtures("messages")
 Status = PlanRun.Status
 OPTIONS = PlanOptions(objective="flow", time_limit_s=20)
-
-
-@pytest.fixture(autouse=True)
-def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Celery's queue, kept in memory."""
-    monkeypatch.setattr(app.conf, "broker_url", "memory://")
-    with app.connection_for_write() as connection:
-        queue = connection.SimpleQueue("celery")
-        queue.clear()
-        yield queue
-        queue.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """All lists of the REST API are asked in the same words, and show what DRF's serializers would."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,17 +23,15 @@ from helixweb.deployment.models import Profiling
 from helixweb.deployment.services.draining import drain
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import records
-from tests.helixweb.conftest import rows_for_a_module
 from tests.helixweb.everything import NAME, make_world
 from tests.helixweb.looking import answered, api_of, denied
 from tests.helixweb.rest_collections import collections
 
 
 @pytest.fixture(scope="module")
-def made(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Any]]:
+def made(rows_of_module: None) -> dict[str, Any]:
     """The rows of a site with something of everything."""
-    with rows_for_a_module(django_db_blocker):
-        yield make_world()
+    return make_world()
 
 
 @pytest.fixture

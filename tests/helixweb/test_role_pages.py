@@ -1,10 +1,8 @@
 """Every page, asked for by every role, on its own cluster, on another one, and on the site."""
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import pytest
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.test import Client, RequestFactory
@@ -27,7 +25,6 @@ from tests.helixweb.test_role_matrix import (
     REFUSED,
     World,
     expected,
-    shared_world,
     word_of,
 )
 
@@ -75,17 +72,6 @@ def test_every_page_with_a_row_of_a_cluster_says_which() -> None:
 
 def named(template: str) -> Needs:
     return needs_of(resolve(filled(template)).func)
-
-
-@pytest.fixture(scope="module")
-def shared(django_db_setup: None, django_db_blocker: Any) -> Iterator[World]:
-    with shared_world(django_db_blocker) as world:
-        yield world
-
-
-@pytest.fixture
-def world(db: None, shared: World) -> World:
-    return shared
 
 
 def address(world: World, template: str) -> tuple[str, int | None]:

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -56,9 +57,13 @@ def texts_of_options() -> Iterator[str]:
                 yield from (str(text.value) for text in shown if isinstance(text, ast.Constant))
 
 
+@cache
+def nodes_in(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
 def calls_in(file: Path) -> Iterator[ast.Call]:
-    nodes = ast.walk(ast.parse(file.read_text()))
-    return (node for node in nodes if isinstance(node, ast.Call))
+    return (node for node in nodes_in(file) if isinstance(node, ast.Call))
 
 
 def named(call: ast.Call) -> str:
@@ -118,7 +123,7 @@ def test_no_english_is_put_into_a_translated_sentence() -> None:
     found = [
         f"{file.relative_to(ROOT)}:{node.lineno}: {word}"
         for file in (ROOT / "helixweb").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes_in(file)
         if isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Mod)
         and isinstance(node.left, ast.Call)

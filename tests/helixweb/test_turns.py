@@ -1,13 +1,11 @@
 """Long tasks take turns: no search waits for a simulation, and who waited is woken."""
 
-from collections.abc import Iterator
 from queue import Empty
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from helixweb.celery import app
 from helixweb.common import jobs
 from helixweb.common.leases import Lease
 from helixweb.common.models import Job
@@ -17,19 +15,8 @@ from planner.plan_options import PlanOptions
 from tests.helixweb.looking import fresh
 from tests.helixweb.searching import begun
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("messages")]
 Status = Job.Status
-
-
-@pytest.fixture(autouse=True)
-def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Celery's queue, kept in memory."""
-    monkeypatch.setattr(app.conf, "broker_url", "memory://")
-    with app.connection_for_write() as connection:
-        queue = connection.SimpleQueue("celery")
-        queue.clear()
-        yield queue
-        queue.close()
 
 
 @pytest.fixture
