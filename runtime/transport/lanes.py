@@ -29,7 +29,7 @@ from runtime.protocol.link_frames import (
     encode_link_frame,
     is_link_frame,
 )
-from runtime.transport.base import Received, UnknownPeer
+from runtime.transport.base import PeerStalled, Received, UnknownPeer
 from runtime.transport.kernel_link import KernelLink
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
 from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
@@ -127,22 +127,24 @@ class Lanes:
         self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
         self._thread.start()
 
-    def push(self, peer: str, message: Message) -> bool:
-        """Queue a message on the bulk lane; False, if too much waits for the peer already. Raises
-        FrameError for one so large that the peer would take no chunk of it."""
+    def push(self, peer: str, message: Message) -> None:
+        """Queue a message on the bulk lane. Raises PeerStalled, and FrameError for one so large
+        that the peer would take no chunk of it."""
         head, payload = _encoded(peer, message)
         with self._lock:
             scheduler = self._link(peer).scheduler
             if not scheduler.has_room(memoryview(payload).nbytes):
-                return False
+                raise PeerStalled(
+                    f"{self._options.most_waiting_bytes} bytes of prompts wait for {peer!r} "
+                    f"already; a {message.kind.name} was not sent"
+                )
             self._give_way(memoryview(payload).nbytes, is_prompt=True)
             scheduler.push(head, payload)
         self._wakeup.wake()
-        return True
 
     def send_urgent(self, peer: str, message: Message) -> None:
-        """Send a message on the urgent lane now. Raises LaneFull, and FrameError for one so large
-        that the peer would break the connection, again each time it went."""
+        """Send a message on the urgent lane now. Raises PeerStalled, and FrameError for one so
+        large that the peer would break the connection, again each time it went."""
         head, payload = _encoded(peer, message)
         with self._lock:
             link = self._link(peer)

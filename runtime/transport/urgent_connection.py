@@ -16,14 +16,11 @@ import zmq
 
 from runtime.protocol.data import FrameError
 from runtime.protocol.link_frames import Ack, decode_link_frame, encode_link_frame
+from runtime.transport.base import PeerStalled
 from runtime.transport.reassembly import Bytes
 from runtime.transport.urgent_lane import Numbered, UrgentLane
 
 logger = logging.getLogger(__name__)
-
-
-class LaneFull(Exception):
-    """So many messages wait for an answer already that no more are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +48,10 @@ class UrgentConnection:
         self._lane = UrgentLane(stream=secrets.randbits(32), most_kept=most_kept)
 
     def send(self, head: bytes, payload: Bytes) -> Went:
-        """Never blocks. Raises LaneFull."""
+        """Never blocks. Raises PeerStalled."""
         with self._lock:
             if self._lane.is_full:
-                raise LaneFull
+                raise PeerStalled(f"{self._lane.most_kept} messages wait for {self.peer!r} already")
             n_bytes = self._put(self._lane.number(head, payload, now_s=self._clock()))
             # whatever a socket is used for, it may tell of what came, and only once
             again = self._hear_all()

@@ -21,13 +21,12 @@ from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.payloads import lost_links_message
-from runtime.transport.base import PeerStalled, Received, UnknownPeer
+from runtime.transport.base import Received, UnknownPeer
 from runtime.transport.heartbeat_monitor import HeartbeatMonitor
 from runtime.transport.heartbeats import PeerEvent
 from runtime.transport.lanes import Dialled, Lanes
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
 from runtime.transport.measuring import MeasuringLimits
-from runtime.transport.urgent_connection import LaneFull
 from runtime.transport.zmq_sockets import (
     BindFailed,
     KeyPair,
@@ -158,10 +157,12 @@ class DataPlane:
     def watch(
         self, *, lost_links: Callable[[Collection[str]], Message] | None = None
     ) -> HeartbeatMonitor:
-        """Reports whether the peers that it follows are there; called once at most."""
+        """Reports whether the peers are there; called once at most."""
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
-        self._watch = HeartbeatMonitor(socket_for=self._heartbeat_socket, lost_links=lost_links)
+        self._watch = HeartbeatMonitor(
+            socket_for=partial(self._socket_for, most_waiting=_BEATS_WAITING), lost_links=lost_links
+        )
         return self._watch
 
     def watch_as_stage(self, *, generation: int) -> HeartbeatMonitor:
@@ -195,19 +196,9 @@ class DataPlane:
             self._used.add(peer)
             self._follow()
         if message.is_prefill or self._options.rule is LinkRule.FIFO:
-            if not self._lanes.push(peer, message):
-                raise PeerStalled(
-                    f"{self._options.most_waiting_bytes} bytes of prompts wait for {peer!r} "
-                    f"already; a {message.kind.name} was not sent"
-                )
-            return
-        try:
+            self._lanes.push(peer, message)
+        else:
             self._lanes.send_urgent(peer, message)
-        except LaneFull:
-            raise PeerStalled(
-                f"{MAX_WAITING_MESSAGES} messages wait for {peer!r} already; a "
-                f"{message.kind.name} was not sent"
-            ) from None
 
     def works_on(self, rows: int) -> None:
         """Until messages are taken again, a step of so many rows runs: it may last accordingly."""
@@ -235,13 +226,14 @@ class DataPlane:
         return received
 
     def _follow(self) -> None:
-        """As a stage: watch the coordinators, and the stages that something was sent to."""
-        if self._watch is not None and self._used is not None:
+        """Watch all others, as a stage the coordinators and what something was sent to."""
+        used = self._used
+        if self._watch is not None:
             self._watch.follow(
                 {
                     name: address
                     for name, address in self._peers.by_name.items()
-                    if name != self._name and (is_coordinator(name) or name in self._used)
+                    if name != self._name and (used is None or is_coordinator(name) or name in used)
                 }
             )
 
@@ -250,9 +242,6 @@ class DataPlane:
         if address is None:
             return None  # left since; the link is forgotten or tried again
         return self._socket_for(address, MAX_WAITING_MESSAGES), address.endpoint
-
-    def _heartbeat_socket(self, address: PeerAddress) -> Any:
-        return self._socket_for(address, _BEATS_WAITING)
 
     def _socket_for(self, address: PeerAddress, most_waiting: int) -> Any:
         return sending_socket(
@@ -297,12 +286,7 @@ class AsyncZmqTransport(DataPlane):
     ) -> None:
         super().__init__(name=name, bind=bind, keys=keys, peers=peers, security=security)
         self._monitor = self.watch()
-        self._follow_all()
-
-    def set_peers(self, peers: Iterable[PeerAddress]) -> None:
-        """Talk to exactly these from now on, and watch whether they are there."""
-        super().set_peers(peers)
-        self._follow_all()
+        self._follow()
 
     async def receive(self) -> list[Received]:
         """At least one message, all that are there. Safe to cancel: nothing is lost."""
@@ -316,10 +300,6 @@ class AsyncZmqTransport(DataPlane):
         while not (news := self._monitor.take()):
             await _readable(self._monitor.wakeup.fd)
         return news
-
-    def _follow_all(self) -> None:
-        others = {name: peer for name, peer in self._peers.by_name.items() if name != self._name}
-        self._monitor.follow(others)
 
 
 async def _readable(fd: int) -> None:
