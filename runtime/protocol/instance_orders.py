@@ -9,14 +9,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from planner.domain.instance import Backend
-from runtime.protocol.instances import MOST_REQUESTS, InstanceName
+from runtime.protocol.instances import MOST_REQUESTS, InstanceName, Terms
 from runtime.protocol.message import Count, Message, SmallCount
 from runtime.protocol.vllm_flags import check_vllm_flags
 
 MOST_SAID = 2000
 MOST_CERTIFICATE = 8000
-Term = Annotated[float, Field(ge=0)]
-Terms = tuple[Term, Term, Term, Term]
 
 
 def _allowed(words: tuple[str, ...]) -> tuple[str, ...]:

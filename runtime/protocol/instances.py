@@ -27,6 +27,7 @@ _NOT_OF_A_HOST = frozenset(" ?#")  # paths are put behind an address
 InstanceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 _Term = Annotated[float, Field(ge=0)]
+Terms = tuple[_Term, _Term, _Term, _Term]
 
 
 class InstancesRefused(StartRefused):
@@ -36,8 +37,8 @@ class InstancesRefused(StartRefused):
 class EngineTimes(Message):
     """Seconds: p1..p4 of a prefill (b tokens, b, tokens, 1), p5..p8 of a decode step likewise."""
 
-    prefill: tuple[_Term, _Term, _Term, _Term]
-    decode: tuple[_Term, _Term, _Term, _Term]
+    prefill: Terms
+    decode: Terms
 
     def latency(self) -> LatencyModel:
         return LatencyModel(prefill=_given(self.prefill), decode=_given(self.decode))
