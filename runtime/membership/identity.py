@@ -12,13 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from runtime.backoff import Backoff
 from runtime.membership.hardware import machine_name
 from runtime.platforms import AlreadyLocked, lock_file
 from runtime.protocol.complaints import StartRefused, complaint, first_complaint
-from runtime.protocol.control import AgentIdentity, DesiredState, RegisterRequest, Role
+from runtime.protocol.control import (
+    AgentIdentity,
+    DesiredState,
+    RegisterReply,
+    RegisterRequest,
+    Role,
+)
+from runtime.protocol.message import Message
 from runtime.web_client import ServerRefused, WebClient, WebError
 from runtime.whole_file import write_whole
 
@@ -41,21 +48,12 @@ class DataDirError(StartRefused):
     """A data directory that cannot be used; the message names it and the remedy."""
 
 
-class Membership(BaseModel):
+class Membership(RegisterReply):
     """What registration gave: the name in the cluster, and the credential of this process."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    cluster: str
-    credential: str = Field(repr=False)
-    heartbeat_interval_s: float = Field(gt=0)
-
-
-class Identity(BaseModel):
+class Identity(Message):
     """`data_port` is where data frames come in; kept, since peers are told it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     node_uuid: str
     data_port: int | None = None
