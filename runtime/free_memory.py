@@ -2,6 +2,10 @@
 
 import ctypes
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # names of glibc's malloc.h
+_LARGE_BYTES = 256 * 1024
+_ARENAS = 2
+
 
 def give_back_free_memory() -> None:
     """What lies free between what is used, too; some milliseconds without memory for others.
@@ -13,11 +17,6 @@ def give_back_free_memory() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # not on macOS, nor with musl
         libc.malloc_trim(0)
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # names of glibc's malloc.h
-_LARGE_BYTES = 256 * 1024
-_ARENAS = 2
 
 
 def bound_free_memory() -> None:

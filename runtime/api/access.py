@@ -20,6 +20,7 @@ from runtime.protocol.control import AdmittedKey, KeySpending
 from runtime.protocol.openai import ApiError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+OPEN_PATHS = frozenset({"/health"})
 
 
 def networks(text: str) -> tuple[Network, ...]:
@@ -56,9 +57,6 @@ def is_within(address: str, networks: Iterable[Network]) -> bool:
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
     return any(found in network for network in networks)
-
-
-OPEN_PATHS = frozenset({"/health"})
 
 
 class ApiKeys:

@@ -8,6 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 from runtime.protocol.openai import ApiError
 
+MAX_BODY_BYTES = 8 * 1024 * 1024
+
 
 def error_response(error: ApiError, headers: dict[str, str] | None = None) -> JSONResponse:
     """`headers` beside those that the error itself has."""
@@ -54,9 +56,6 @@ EXCEPTION_HANDLERS = {
     HTTPException: _http_error,
     Exception: _unexpected_error,
 }
-
-
-MAX_BODY_BYTES = 8 * 1024 * 1024
 
 
 async def read_body(http: Request) -> bytes:

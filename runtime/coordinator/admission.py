@@ -21,6 +21,9 @@ from runtime.protocol.data import Entry, Reason
 
 logger = logging.getLogger(__name__)
 requests_logger = logging.getLogger("helix.requests")
+_MOST_EPOCHS = 50  # a request that is refused this often is not refused for a passing reason
+# Refusals of a stage that was restarted or is about to be: time helps, asking at once does not.
+_PASSING = frozenset({Reason.UNKNOWN_REQUEST, Reason.WRONG_GENERATION})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -180,11 +183,6 @@ def _kept_for_all(requests: Iterable[LiveRequest]) -> frozenset[str]:
 def _kept_for(request: LiveRequest) -> frozenset[str]:
     serving = request.serving
     return kept_for(request.size, router=serving.router, placement=serving.plan.placement)
-
-
-_MOST_EPOCHS = 50  # a request that is refused this often is not refused for a passing reason
-# Refusals of a stage that was restarted or is about to be: time helps, asking at once does not.
-_PASSING = frozenset({Reason.UNKNOWN_REQUEST, Reason.WRONG_GENERATION})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -36,6 +36,8 @@ from runtime.protocol.sampled import Logprobs
 
 _NO_CHARACTER = "\ufffd"
 TokenText = Callable[[int], str]
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
 
 def chat_logprobs(deltas: Sequence[Delta], text_of: TokenText) -> ChatLogprobs | None:
@@ -87,10 +89,6 @@ def _token(token_id: int, logprob: float, text_of: TokenText) -> dict[str, Any]:
     text = text_of(token_id)
     whole = _NO_CHARACTER not in text
     return {"token": text, "logprob": logprob, "bytes": tuple(text.encode()) if whole else None}
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

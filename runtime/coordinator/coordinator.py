@@ -49,6 +49,8 @@ from runtime.web_client import ServerRefused, WebClient, WebError
 REPORT_INTERVAL_S = 1.0
 
 logger = logging.getLogger(__name__)
+STATS_WINDOW_S = 10.0
+GIVE_BACK_INTERVAL_S = 60.0
 
 
 class Removed(StartRefused):
@@ -115,10 +117,6 @@ def _removed(error: ServerRefused) -> Removed:
         f"helixweb does not know this coordinator any more ({error}); to join again, delete its "
         "data directory and use a fresh join token"
     )
-
-
-STATS_WINDOW_S = 10.0
-GIVE_BACK_INTERVAL_S = 60.0
 
 
 class Coordinator:

@@ -37,6 +37,9 @@ from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraff
 from runtime.protocol.instances import EngineTimes
 from runtime.protocol.trace_context import TRACE
 
+_QUANTILE = 0.6
+_RATE_WINDOW_S = 10.0
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class InstanceLedger(Ledger):
@@ -97,10 +100,6 @@ class InstanceLedger(Ledger):
         if life.attempts or failed:
             self.stats.came_to(life.outcome)
         self.traced(life)
-
-
-_QUANTILE = 0.6
-_RATE_WINDOW_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,12 @@ _ENDS = ("<|end|>", "<|call|>", "<|return|>", _START)
 CHANNEL_MARKERS = frozenset({_CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS})
 _FUNCTION = re.compile(r"to=functions\.([\w.-]{1,256})")
 _THOUGHTS = re.compile(r"<\|channel\|>\s*analysis")
+TAGS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+)
+MARKERS = frozenset({tag for tags in TAGS for tag in tags}) | CHANNEL_MARKERS | CALL_MARKERS
 
 
 def read_channels(text: Growing) -> Pieces:
@@ -60,13 +66,6 @@ def read_channels(text: Growing) -> Pieces:
 
 def _arguments_of(index: int) -> Callable[[str], Piece]:
     return lambda text: CallArguments(index=index, text=text)
-
-
-TAGS = (
-    ("<think>", "</think>"),
-    ("[THINK]", "[/THINK]"),
-    ("<seed:think>", "</seed:think>"),
-)
 
 
 def tags_in(template: str) -> tuple[str, str] | None:
@@ -87,9 +86,6 @@ def read_thoughts(text: Growing, *, tags: tuple[str, str], is_open: bool, rest: 
         yield from until(text, closing, say=Thought, trims="\n")
         yield from skip(text, "\n")
     yield from rest(text)
-
-
-MARKERS = frozenset({tag for tags in TAGS for tag in tags}) | CHANNEL_MARKERS | CALL_MARKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

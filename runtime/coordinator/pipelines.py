@@ -16,6 +16,7 @@ from runtime.transport.zmq_transport import AsyncZmqTransport
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+TICK_S = 1.0
 
 
 async def act_forever(
@@ -36,9 +37,6 @@ async def act_forever(
             except Exception:
                 logger.exception("what came of %r could not be acted on", peer_of(one))
         await asyncio.sleep(0)
-
-
-TICK_S = 1.0
 
 
 class Pipelines:

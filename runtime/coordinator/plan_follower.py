@@ -26,6 +26,9 @@ from runtime.protocol.weight_access import WeightAccess
 from runtime.whole_file import write_whole
 
 DESIRED_FIELDS = frozenset(CoordinatorDesired.model_fields)
+_TICK_S = 1.0
+REFUSED = "the deployed plan cannot be served; its deployment's page says why"
+logger = logging.getLogger(__name__)
 
 
 class PlanStoreError(Exception):
@@ -69,12 +72,6 @@ class PlanStore:
         fields = {name: getattr(desired, name) for name in DESIRED_FIELDS}
         stored = Stored(**fields, before=before)
         write_whole(self._path, stored.model_dump_json().encode())
-
-
-_TICK_S = 1.0
-REFUSED = "the deployed plan cannot be served; its deployment's page says why"
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -24,6 +24,9 @@ from runtime.link_measuring import MAGIC, READ_AHEAD_BYTES, LinkAnswers
 from runtime.membership.data_address import choose_port, data_endpoint
 
 _FAMILY: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
+GREETING = 0xFF  # the first byte of ZMTP, all versions since 2.0
+SILENT_S = 30.0  # a connection on which nothing comes for so long is closed
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,6 @@ def private_socket() -> Iterator[PrivateSocket]:
         return
     with tempfile.TemporaryDirectory(prefix="helix-", ignore_cleanup_errors=True) as folder:
         yield PrivateSocket(str(Path(folder) / "stages"))  # 0700
-
-
-logger = logging.getLogger(__name__)
-
-GREETING = 0xFF  # the first byte of ZMTP, all versions since 2.0
-SILENT_S = 30.0  # a connection on which nothing comes for so long is closed
 
 
 def shared_with(stages: PrivateSocket, links: LinkAnswers) -> type[asyncio.Protocol]:

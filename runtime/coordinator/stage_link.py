@@ -13,6 +13,11 @@ from runtime.coordinator.serving import Serving
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route
 from runtime.transport.base import SendError
 
+RELEASED_KEPT = 4096
+RELEASE_AGAIN_S = 2.0  # a token that comes later was not under way when the release went out
+_COMPLAINTS_KEPT = 1000
+logger = logging.getLogger(__name__)
+
 
 def prompt_message(request: LiveRequest) -> Message:
     """The prompt, the tokens there are already, and the route, for the first stage.
@@ -78,13 +83,6 @@ def retire_message(generation: int, *, life: bytes) -> Message:
     `life`, unless it is empty: of the process that is meant, as it said.
     """
     return Message(kind=Kind.RETIRE, generation=generation, payload=life)
-
-
-RELEASED_KEPT = 4096
-RELEASE_AGAIN_S = 2.0  # a token that comes later was not under way when the release went out
-_COMPLAINTS_KEPT = 1000
-
-logger = logging.getLogger(__name__)
 
 
 class Sender(Protocol):

@@ -21,6 +21,12 @@ from runtime.protocol.request_trace import RequestTrace
 from runtime.protocol.stage_spans import StageSpans, unpack_spans
 
 EXCHANGES_KEPT = 64
+BURST_S = 4.0  # of traces may be asked for at once
+PATIENCE_S = 5.0  # for a stage that does not answer
+MOST_ASKED = 256  # requests whose stages have not all answered
+MOST_KEPT = 200  # traces that helixweb does not have yet; the oldest go first
+MOST_PER_REPORT = 20
+TOKEN_TIMES_KEPT = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +90,6 @@ class ClockOffsets:
         quickest_s = min(exchange.rtt_s for exchange in exchanges)
         least_s = max(exchange.least_offset_s for exchange in exchanges)
         return least_s + max(0.0, min(usual_s, quickest_s)) / 2
-
-
-BURST_S = 4.0  # of traces may be asked for at once
-PATIENCE_S = 5.0  # for a stage that does not answer
-MOST_ASKED = 256  # requests whose stages have not all answered
-MOST_KEPT = 200  # traces that helixweb does not have yet; the oldest go first
-MOST_PER_REPORT = 20
-TOKEN_TIMES_KEPT = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,12 @@ from runtime.api.waiting_line import WaitingLine, has_place
 from runtime.instances.health import Condition, without_log
 from runtime.instances.instance import Instance
 
+FIRST_REST_S = 1.0
+LONGEST_REST_S = 60.0
+SOON_S = 10.0  # what starts for longer is not waited for: models load for minutes
+_MOST_OF_A_STATE = 300
+_WAITED_FOR = frozenset({Condition.READY, Condition.DRAINING})  # it rests, or serving is paused
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Waiter:
@@ -76,13 +82,6 @@ class Turns:
     def let_in(self, waiter: Waiter) -> None:
         """It found an instance."""
         self._line.let_in(waiter)
-
-
-FIRST_REST_S = 1.0
-LONGEST_REST_S = 60.0
-SOON_S = 10.0  # what starts for longer is not waited for: models load for minutes
-_MOST_OF_A_STATE = 300
-_WAITED_FOR = frozenset({Condition.READY, Condition.DRAINING})  # it rests, or serving is paused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,9 @@ from runtime.front.target import InstanceFailed, Refused, TooSlow
 from runtime.protocol.openai import ApiError
 
 INSTANCE_HEADER = "x-helix-instance"
+RETRY_AFTER_S = 2.0
+_START_RETRY_S = 10.0  # where nothing is known of how long a start takes
+_LONGEST_RETRY_S = 600.0
 
 
 class ClientStream:
@@ -66,11 +69,6 @@ class ClientStream:
     async def _write(self, content: bytes, *, more: bool) -> None:
         self.is_ended = not more
         await self._send(stream_part(content, is_last=not more))
-
-
-RETRY_AFTER_S = 2.0
-_START_RETRY_S = 10.0  # where nothing is known of how long a start takes
-_LONGEST_RETRY_S = 600.0
 
 
 def passed_on(refusal: Refused, instance: str) -> Response:

@@ -45,6 +45,7 @@ from runtime.protocol.instances import UrlInstance
 _PATIENCE_S = 300.0  # of one token's answer
 _WORD_CHARS = 5
 _LEAST_GAPS = 2  # of one request while all write; else its step is not told
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +172,6 @@ def _asked(prompt: str, *, max_tokens: int, stream: bool) -> Asked:
         prompt_chars=len(prompt),
         prompt_tokens=None,
     )
-
-
-_TIMEOUT_S = 300.0
 
 
 def main(argv: list[str]) -> int:

@@ -24,6 +24,10 @@ QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so 
 _OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
 _MOST_SHOWN = 200
 _CONTEXT_WORDS = re.compile(r"(?i)maximum (?:context|model) length|max_model_len")
+MOST_ANSWER_BYTES = 64 << 20
+_CONNECT_TIMEOUT_S = 5.0
+_KEEP_IDLE_S = 2.0
+_LONGEST_RETRY_S = 3600.0
 
 
 class InstanceFailed(Exception):
@@ -137,12 +141,6 @@ def _is_about_context(content: bytes) -> bool:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return False
     return code == "context_length_exceeded" or _CONTEXT_WORDS.search(message) is not None
-
-
-MOST_ANSWER_BYTES = 64 << 20
-_CONNECT_TIMEOUT_S = 5.0
-_KEEP_IDLE_S = 2.0
-_LONGEST_RETRY_S = 3600.0
 
 
 def relay_client(request_timeout_s: float) -> httpx.AsyncClient:

@@ -19,6 +19,9 @@ from runtime.protocol.instance_orders import InstanceAddress
 
 _CERTIFICATE = "helix_certificate"
 _MOST_PINNED = 512  # connections to those asked least lately are closed beyond
+PROBE_TIMEOUT_S = 5.0
+NO_ANSWER = "it does not answer"
+_MOST_SHOWN = 120
 
 
 def pinned_to(address: InstanceAddress) -> dict[str, str]:
@@ -80,11 +83,6 @@ def _context_of(certificate: str, request: httpx.Request) -> ssl.SSLContext:
             f"the certificate that was told of it cannot be read: {error}", request=request
         ) from error
     return context
-
-
-PROBE_TIMEOUT_S = 5.0
-NO_ANSWER = "it does not answer"
-_MOST_SHOWN = 120
 
 
 class _NoAnswer(Exception):

@@ -21,6 +21,13 @@ _LINE = re.compile(
 )
 _BEGINNING = 64 * 1024
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+# Newest name first. vLLM V1 (0.9 and later) says kv_cache_usage_perc, V0 gpu_cache_usage_perc.
+_RUNNING = ("vllm:num_requests_running",)
+_WAITING = ("vllm:num_requests_waiting",)
+_KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+_CACHE_CONFIG = "vllm:cache_config_info"
+_READ = (*_RUNNING, *_WAITING, *_KV_USAGE, _CACHE_CONFIG)
+_NUMBER = re.compile(r"[0-9]{1,12}")
 
 
 class NoExposition(Exception):
@@ -110,15 +117,6 @@ def _labels(text: str) -> dict[str, str]:
         )
         position = found.end()
     return labels
-
-
-# Newest name first. vLLM V1 (0.9 and later) says kv_cache_usage_perc, V0 gpu_cache_usage_perc.
-_RUNNING = ("vllm:num_requests_running",)
-_WAITING = ("vllm:num_requests_waiting",)
-_KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-_CACHE_CONFIG = "vllm:cache_config_info"
-_READ = (*_RUNNING, *_WAITING, *_KV_USAGE, _CACHE_CONFIG)
-_NUMBER = re.compile(r"[0-9]{1,12}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

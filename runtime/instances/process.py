@@ -52,6 +52,13 @@ _PREFIXES = (
     "UCX_", "VLLM_", "XDG_",
 )  # fmt: skip
 _SECRET = re.compile(r"(?:^|_)(?:API_?KEYS?|KEY|TOKENS?|SECRETS?|PASS(?:WORD|WD)?|CREDENTIALS?)$")
+_MOST_TAIL_CHARS = 1500
+_CHUNK_BYTES = 1 << 16
+_LINE_END = re.compile(rb"[\r\n]+")  # bars of progress end in \r
+_LEAVING_S = 10.0
+_LOOK_S = 0.1
+_LAST_WORDS_S = 1.0
+logger = logging.getLogger(__name__)
 
 
 def passed_on(environment: Mapping[str, str], *, also: Collection[str] = ()) -> dict[str, str]:
@@ -65,16 +72,6 @@ def passed_on(environment: Mapping[str, str], *, also: Collection[str] = ()) -> 
 
 def _is_of_use(name: str) -> bool:
     return name in _NAMES or name.startswith(_PREFIXES)
-
-
-_MOST_TAIL_CHARS = 1500
-_CHUNK_BYTES = 1 << 16
-_LINE_END = re.compile(rb"[\r\n]+")  # bars of progress end in \r
-_LEAVING_S = 10.0
-_LOOK_S = 0.1
-_LAST_WORDS_S = 1.0
-
-logger = logging.getLogger(__name__)
 
 
 class ServerProcess:

@@ -9,6 +9,11 @@ from pydantic import Field
 
 from runtime.protocol.message import Count, Message, SmallCount
 
+MOST_LOOKS = 8  # at once
+LONGEST_PATH = 500
+LOOKS_PARAMETER = "looks"
+TAKES_LOOKS = f"{LOOKS_PARAMETER}=true"  # in the query for a desired state
+
 
 class ModelFacts(Message):
     """The numbers of a model as its checkpoint has them; bytes as a stage would hold them.
@@ -48,12 +53,6 @@ class ModelFacts(Message):
     def weights_bytes(self) -> int:
         """All weights: layers, embedding and output head."""
         return self.num_layers * self.bytes_per_layer + self.embedding_bytes + self.head_bytes
-
-
-MOST_LOOKS = 8  # at once
-LONGEST_PATH = 500
-LOOKS_PARAMETER = "looks"
-TAKES_LOOKS = f"{LOOKS_PARAMETER}=true"  # in the query for a desired state
 
 
 class LookOrder(Message):

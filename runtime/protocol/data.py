@@ -47,16 +47,18 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.message import Uint16, Uint32, Uint64
 
+_NEVER = -1e30  # a bias; finite, so that a grammar which allows nothing else still has its way
+DIGEST_BYTES = 16
+Name = Annotated[str, Field(max_length=255)]
+Digest = Annotated[bytes, Field(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+MAGIC = b"HLX2"
+_HEADER = struct.Struct("<4sBBHIQ")  # magic, kind, dtype, entries, generation, payload bytes
+_ENTRY = struct.Struct("<QIIIBBH")  # request, epoch, position, n_tokens, hop, flags, reason
+MAX_ENTRIES = 65535
+
 
 class FrameError(ValueError):
     """A frame that is not ours, cut short, or contradicts itself."""
-
-
-_NEVER = -1e30  # a bias; finite, so that a grammar which allows nothing else still has its way
-DIGEST_BYTES = 16
-
-Name = Annotated[str, Field(max_length=255)]
-Digest = Annotated[bytes, Field(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +133,6 @@ class Route:
     prompt_tokens: Uint32
     block_digests: tuple[Digest, ...] = field(default=(), repr=False)
     coordinator: Name = COORDINATOR
-
-
-MAGIC = b"HLX2"
-_HEADER = struct.Struct("<4sBBHIQ")  # magic, kind, dtype, entries, generation, payload bytes
-_ENTRY = struct.Struct("<QIIIBBH")  # request, epoch, position, n_tokens, hop, flags, reason
-
-MAX_ENTRIES = 65535
 
 
 class Kind(IntEnum):

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from runtime.protocol.data import FrameError, Kind, Message
 
 MAX_PEERS = 4096
+_ORDER = struct.Struct("<Qd")  # bytes, seconds; the peer's name follows
+LIFE_BYTES = 4
 
 
 def lost_links_message(peers: Collection[str], *, generation: int) -> Message:
@@ -34,9 +36,6 @@ def unpack_lost_links(message: Message) -> frozenset[str]:
     if len(names) > MAX_PEERS:
         raise FrameError(f"{len(names)} lost peers; at most {MAX_PEERS} are possible")
     return names
-
-
-_ORDER = struct.Struct("<Qd")  # bytes, seconds; the peer's name follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +63,6 @@ def unpack_order(payload: bytes | bytearray | memoryview) -> MeasureOrder:
     if not peer or most_bytes == 0 or not 0 < most_s < float("inf"):
         raise FrameError(f"an order to measure {peer!r} with {most_bytes} bytes in {most_s} s")
     return MeasureOrder(peer=peer, most_bytes=most_bytes, most_s=most_s)
-
-
-LIFE_BYTES = 4
 
 
 def life_of(incarnation: int) -> bytes:

@@ -25,6 +25,7 @@ from runtime.protocol.weight_access import WeightAccess
 from runtime.protocol.weight_fetch import WeightFetch
 
 LEAVE_WITHIN_S = 20.0
+GO, AGAIN = b"go\n", b"again\n"
 
 
 class JsonLine(Message):
@@ -158,9 +159,6 @@ def parse_order(line: bytes | str) -> AddOrder:
 def parse_launch(line: bytes | str) -> StageLaunch:
     """The first line on the stage's stdin. Raises pydantic.ValidationError."""
     return StageLaunch.model_validate_json(line)
-
-
-GO, AGAIN = b"go\n", b"again\n"
 
 
 class ProfilingLaunch(Computing, JsonLine):

@@ -20,6 +20,17 @@ from runtime.protocol.link_frames import Ack, Chunk, Probe
 from runtime.transport.link_pace import LinkPace, TcpLook
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Bytes
 
+STALLED_S = 2.0  # without an ack of what is under way
+PROBE_INTERVAL_S = 1.0
+MOST_PROBE_INTERVAL_S = 30.0
+LOOK_EVERY_S = 0.005  # at TCP, while prompts are under way
+_LEAST_SHARE = 0.1  # of the pace, that prompts have beside any number of decodes
+_WINDOW_MARGIN_S = 0.05  # of the rate: chunks that are half sent, and late threads
+_URGENT_FADES_S = 0.5
+_USUAL_PACKET_BYTES = 1500
+_RTT_KEPT_S = 10.0
+_MICRO = 1e6
+
 
 class RecentRate:
     """Bytes per second of the last moments; link schedulers call it.
@@ -43,18 +54,6 @@ class RecentRate:
 
     def _left(self, now_s: float) -> float:
         return self._faded_bytes * math.exp(-max(0.0, now_s - self._at_s) / self._fades_s)
-
-
-STALLED_S = 2.0  # without an ack of what is under way
-PROBE_INTERVAL_S = 1.0
-MOST_PROBE_INTERVAL_S = 30.0
-LOOK_EVERY_S = 0.005  # at TCP, while prompts are under way
-_LEAST_SHARE = 0.1  # of the pace, that prompts have beside any number of decodes
-_WINDOW_MARGIN_S = 0.05  # of the rate: chunks that are half sent, and late threads
-_URGENT_FADES_S = 0.5
-_USUAL_PACKET_BYTES = 1500
-_RTT_KEPT_S = 10.0
-_MICRO = 1e6
 
 
 class LinkRule(StrEnum):

@@ -17,6 +17,22 @@ from runtime.protocol.data_security import DataSecurity
 from runtime.transport.reassembly import MAX_PAYLOAD_BYTES
 from runtime.whole_file import write_whole
 
+HEARTBEAT_INTERVAL_MS = 190
+HEARTBEAT_TIMEOUT_MS = 1500
+HEARTBEAT_TTL_MS = 2000
+# A refused peer is not told; it dials again after this long (libzmq's default is 30 s).
+HANDSHAKE_INTERVAL_MS = 2000
+# A firewall that drops packets answers nothing, and the kernel asks again at growing intervals
+# (25 s and more after a minute). So an attempt is given up and begun again: a link is back within
+# the sum of both once the firewall opens.
+CONNECT_TIMEOUT_MS = 1000
+RECONNECT_INTERVAL_MAX_MS = 500
+ZAP_DOMAIN = "helixweb"
+# Messages that may wait to be read from one connection. libzmq 4.3 aborts the process if heartbeats
+# close a connection that waits for its reader (zeromq/libzmq issue 3937). So many never wait where
+# something dials, and where something listens heartbeats are answered only.
+_MOST_UNREAD = 10_000
+
 
 class KeyFileError(StartRefused, ValueError):
     """A key file that does not hold a CURVE secret key."""
@@ -62,23 +78,6 @@ class KeyPair:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, keys.secret_key.encode())
         return keys
-
-
-HEARTBEAT_INTERVAL_MS = 190
-HEARTBEAT_TIMEOUT_MS = 1500
-HEARTBEAT_TTL_MS = 2000
-# A refused peer is not told; it dials again after this long (libzmq's default is 30 s).
-HANDSHAKE_INTERVAL_MS = 2000
-# A firewall that drops packets answers nothing, and the kernel asks again at growing intervals
-# (25 s and more after a minute). So an attempt is given up and begun again: a link is back within
-# the sum of both once the firewall opens.
-CONNECT_TIMEOUT_MS = 1000
-RECONNECT_INTERVAL_MAX_MS = 500
-ZAP_DOMAIN = "helixweb"
-# Messages that may wait to be read from one connection. libzmq 4.3 aborts the process if heartbeats
-# close a connection that waits for its reader (zeromq/libzmq issue 3937). So many never wait where
-# something dials, and where something listens heartbeats are answered only.
-_MOST_UNREAD = 10_000
 
 
 class BindFailed(StartRefused, OSError):

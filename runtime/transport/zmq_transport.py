@@ -36,6 +36,14 @@ from runtime.transport.zmq_sockets import (
     sending_socket,
 )
 
+__all__ = ["BindFailed", "ZmqTransport"]
+# Messages that may wait for one peer, on each lane. Far more than the stages of a plan that
+# works ever have under way; a peer that is away longer than these last makes `send` raise.
+MAX_WAITING_MESSAGES = 10_000
+# Messages taken in one call, so that a flood cannot keep the caller from its own work.
+MAX_MESSAGES_PER_RECEIVE = 1000
+_BEATS_WAITING = 2  # what waits longer is stale
+
 
 def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
     """`now_s`: of the scheduler's clock."""
@@ -58,16 +66,6 @@ def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
         sent_again_total=counters.sent_again,
         stalled=scheduler.is_stalled(now_s),
     )
-
-
-__all__ = ["BindFailed", "ZmqTransport"]
-
-# Messages that may wait for one peer, on each lane. Far more than the stages of a plan that
-# works ever have under way; a peer that is away longer than these last makes `send` raise.
-MAX_WAITING_MESSAGES = 10_000
-# Messages taken in one call, so that a flood cannot keep the caller from its own work.
-MAX_MESSAGES_PER_RECEIVE = 1000
-_BEATS_WAITING = 2  # what waits longer is stale
 
 
 class DataPlane:
