@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def codes_of(tree: ast.AST) -> Iterator[str]:
             yield from constants(node.value)
 
 
+@cache
 def collected() -> dict[str, str]:
     """Every code, and a file that gives it."""
     found = {}

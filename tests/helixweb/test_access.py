@@ -78,12 +78,6 @@ def test_without_credentials_a_url_answers_only_with_a_refusal(path: str) -> Non
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/login/", "/login/link/x/"])
-def test_health_and_login_are_open(path: str) -> None:
-    assert Client().get(path).status_code == 200
-
-
-@pytest.mark.django_db
 def test_a_wrong_key_is_refused_with_a_problem_document() -> None:
     response = Client().get("/api/v1/clusters/", headers={"Authorization": "Bearer hlx_no.way"})
     assert response.status_code == 401

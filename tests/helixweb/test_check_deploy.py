@@ -47,13 +47,7 @@ def test_the_deploy_check_has_nothing_to_say_about_an_https_site(tmp_path: Path)
     contains(done.stdout, "no issues", "'Cross-Origin-Opener-Policy': 'same-origin'")
 
 
-def test_every_migration_is_written(tmp_path: Path) -> None:
-    done = manage("makemigrations", "--check", "--dry-run", data_dir=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("url", ["helix.example", "ftp://helix.example"])
-def test_a_site_url_that_is_none_is_refused_by_name(url: str, tmp_path: Path) -> None:
-    done = manage("check", data_dir=tmp_path, HELIX_URL=url)
+def test_a_site_url_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    done = manage("check", data_dir=tmp_path, HELIX_URL="ftp://helix.example")
     assert done.returncode != 0
-    contains(done.stderr, url, "https://helix.example")
+    contains(done.stderr, "ftp://helix.example", "https://helix.example")

@@ -19,10 +19,9 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.commands.bench import percentiles, run_closed_loop
 from helixweb.command_line.commands.events import line
 from helixweb.command_line.output import width
-from helixweb.common import jobs
 from helixweb.deployment.models import Deployment, Drain, Status
 from helixweb.inventory.models import Cluster, Coordinator, Node
-from helixweb.planning.models import Explanation, Plan, PlanRun
+from helixweb.planning.models import Plan, PlanRun
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
@@ -114,13 +113,7 @@ def test_a_search_may_be_left_alone_and_cancelled(shell: Shell, cluster: Cluster
     assert shell("plan", "cancel", number) == exit_codes.CONFLICT
 
 
-def test_a_plan_is_explained_and_compared(shell: Shell, plan: Plan) -> None:
-    def explain(seconds: float) -> None:
-        jobs.attempt_job(Explanation.unscoped.get(plan=plan))
-
-    shell.sleep = explain
-    assert shell("plan", "explain", plan.pk) == 0
-    assert "ONE MORE" in shell.out
+def test_a_plan_is_compared_with_another(shell: Shell, plan: Plan) -> None:
     other = Plan.unscoped.defer(None).get(pk=plan.pk)
     other.pk, other.run = None, None
     other.save()

@@ -19,7 +19,7 @@ from helixweb.inventory.services import joining, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import starting
 from tests.helixweb.looking import answered, api_of, denied
-from tests.helixweb.process_doubles import HARDWARE, FakeCluster
+from tests.helixweb.process_doubles import HARDWARE
 
 KEY = {"Idempotency-Key": "6f1c0a52"}
 NODES = "/api/v1/nodes/"
@@ -42,14 +42,6 @@ def test_a_repeated_request_is_answered_and_done_once(api: APIClient, body: dict
     assert "Idempotency-Replayed" not in first
     assert again["Idempotency-Replayed"] == "true"
     assert made() == 1
-
-
-def test_a_deployment_is_made_once(joined: FakeCluster, api: APIClient) -> None:
-    asked = {"plan": joined.plan.pk}
-    first, again = (api.post("/api/v1/deployments/", asked, headers=KEY) for _ in range(2))
-    assert (first.status_code, again.status_code) == (202, 202), first.content
-    assert again.json() == first.json()
-    assert api.get("/api/v1/deployments/").json()["count"] == 1
 
 
 def test_a_secret_that_is_shown_again_lies_nowhere(api: APIClient, cluster: Cluster) -> None:

@@ -117,13 +117,3 @@ def test_no_credential_or_token_hash_is_ever_shown(api: APIClient, cluster: Clus
     api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node"})
     for path in ("nodes", "join-tokens", "coordinators"):
         assert "hash" not in api.get(f"/api/v1/{path}/").content.decode()
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [('{"problem":' * 3000, 400, "nested too deeply"), (" " * 10_000_001, 413, "10,000,000 bytes")],
-)
-def test_an_unreadable_body_is_refused(api: APIClient, body: str, status: int, said: str) -> None:
-    answer = api.post("/api/v1/clusters/import/", body, content_type="application/json")
-    assert answer.status_code == status
-    assert said in answer.json()["detail"]

@@ -57,8 +57,8 @@ def test_logging_out_ends_the_session(browser: Client) -> None:
 def test_whoever_guesses_passwords_must_wait(user: Any) -> None:
     user.set_password("correct horse")
     user.save()
-    for _ in range(guessing.FAILURES_OF_ADDRESS):
-        log_in("wrong", address="10.0.0.1")
+    for number in range(guessing.FAILURES_OF_ADDRESS):
+        log_in("wrong", address="10.0.0.1", forwarded=f"203.0.113.{number}")
     refused = answered(log_in("correct horse", address="10.0.0.1", forwarded="10.9.9.9"), 200)
     assert b"Too many failed attempts; try again in 5 minutes" in refused.content
     assert b'value="ada"' in refused.content

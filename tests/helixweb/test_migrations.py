@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 from django.db.migrations import Migration
 from django.db.migrations.loader import MigrationLoader
 
@@ -58,6 +59,11 @@ def test_every_migration_knows_the_way_back() -> None:
         if not operation.reversible
     ]
     assert not one_way
+
+
+@pytest.mark.django_db
+def test_every_migration_is_written() -> None:
+    call_command("makemigrations", check=True, dry_run=True)
 
 
 def test_no_migration_ends_the_transaction_it_is_in() -> None:

@@ -75,14 +75,6 @@ def test_a_workload_that_lacks_something_is_refused(
         assert words in answer.content.decode()
 
 
-def test_a_cancelled_simulation_ends_without_a_forecast(plan: Plan, user: Any) -> None:
-    row = ask(plan, user)
-    assert jobs.cancel(row)
-    assert simulated(row).status == "cancelled"
-    assert row.forecast is None
-    assert not jobs.cancel(row)
-
-
 def test_what_cannot_be_served_fails_in_the_simulators_words(plan: Plan, user: Any) -> None:
     plan.problem["workload"]["mean_prompt_tokens"] = 1e6
     plan.save()
