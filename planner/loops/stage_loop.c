@@ -34,20 +34,24 @@ typedef struct {
     i64 limits_rows, limits_ends;
 } StageTask;
 
-enum { TAKEN, LINKED, UNLINKED, LENGTH, PARTS, CROSSING, FREED, OPENED, ENDS };
-
 enum { PARTS_OF_LAYER = 1024 };
 static const double CREDIT = 0.4, ALL_HELD = -1000.0;
 
 typedef struct {
+    i64 layers, all_parts, deficit, num_free;
+    i64 ends[2]; /* the slots whose lengths are those of the first and the last stage */
+} Totals;
+
+/* A refused move is taken back by a copy of what it may change: the first `kept_size` numbers of memory,
+   from `next_slot` on, and the totals. Sums of speeds, which are more, follow the nodes that it moved. */
+typedef struct {
     i64 n, target, row;
     const StageTask *task;
     const i64 *speeds, *links, *limits; /* limits: NULL where the model's ends cost nothing */
-    i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *sums, *lengths, *deficits, *parts;
-    i64 *left, *right, *left_room, *right_room, *carried, *parents, *queue, *free_slots;
-    i64 layers, all_parts, deficit, num_free, logged;
-    i64 ends[2]; /* the slots whose lengths are those of the first and the last stage */
-    i64 log[4 * 96], tails[12];
+    i64 *next_slot, *prev_slot, *slot_of, *head, *next_node, *prev_node, *lengths, *deficits, *parts, *free_slots;
+    i64 *kept, *sums, *left, *right, *left_room, *right_room, *carried, *parents, *queue;
+    i64 kept_size, num_moved, moved[3 * 2], tails[12]; /* moved: node, slot before, slot after */
+    Totals now, before;
 } Chain;
 
 /* Lower the rooms to equal shares that add up to the target, where they are more than it. */
@@ -204,7 +208,6 @@ static void add_node(Chain *c, i64 node, i64 slot)
     if (first >= 0) c->prev_node[first] = node;
     c->head[slot] = node;
     c->slot_of[node] = slot;
-    for (i64 j = 0; j < c->row; j++) c->sums[slot * c->row + j] += c->speeds[node * c->row + j];
 }
 
 static void take_node(Chain *c, i64 node)
@@ -216,7 +219,14 @@ static void take_node(Chain *c, i64 node)
         c->head[slot] = after;
     if (after >= 0) c->prev_node[after] = before;
     c->slot_of[node] = -1;
-    for (i64 j = 0; j < c->row; j++) c->sums[slot * c->row + j] -= c->speeds[node * c->row + j];
+}
+
+/* Count the node's speeds in a slot, `sign` 1, or no more, -1. */
+static void count_speeds(Chain *c, i64 node, i64 slot, i64 sign)
+{
+    i64 *sums = c->sums + slot * c->row;
+    const i64 *speeds = c->speeds + node * c->row;
+    for (i64 j = 0; j < c->row; j++) sums[j] += sign * speeds[j];
 }
 
 static void link_slots(Chain *c, i64 first, i64 last, i64 before)
@@ -236,6 +246,27 @@ static i64 unlink_slots(Chain *c, i64 first, i64 last)
     return before;
 }
 
+static void set_length(Chain *c, i64 slot, i64 length)
+{
+    c->now.layers += length - c->lengths[slot];
+    c->lengths[slot] = length;
+    i64 parts = parts_of_next_layer(c, slot);
+    c->now.all_parts += parts - c->parts[slot];
+    c->parts[slot] = parts;
+}
+
+static void set_deficit(Chain *c, i64 slot, i64 deficit)
+{
+    c->now.deficit += deficit - c->deficits[slot];
+    c->deficits[slot] = deficit;
+}
+
+static void keep(Chain *c)
+{
+    c->before = c->now;
+    memcpy(c->kept, c->next_slot, (size_t)c->kept_size * sizeof(i64));
+}
+
 static void begin(Chain *c, const i64 *ranks)
 {
     i64 n = c->n;
@@ -247,29 +278,26 @@ static void begin(Chain *c, const i64 *ranks)
     for (i64 slot = 0; slot < n; slot++) c->head[slot] = -1;
     for (i64 node = 0; node < n; node++) {
         c->slot_of[node] = -1;
-        if (ranks[node] >= 0) add_node(c, node, ranks[node]);
+        if (ranks[node] < 0) continue;
+        add_node(c, node, ranks[node]);
+        count_speeds(c, node, ranks[node], 1);
     }
-    c->num_free = 0;
+    c->now = (Totals){0};
     for (i64 slot = 0; slot < n; slot++)
         if (c->head[slot] >= 0)
             link_slots(c, slot, slot, c->prev_slot[n]);
         else
-            c->free_slots[c->num_free++] = slot;
-    c->layers = c->all_parts = c->deficit = c->logged = 0;
-    c->ends[0] = c->next_slot[n];
-    c->ends[1] = c->prev_slot[n];
-    for (i64 slot = c->next_slot[n]; slot != n; slot = c->next_slot[slot]) {
-        c->lengths[slot] = stage_length(c, slot);
-        c->layers += c->lengths[slot];
-        c->parts[slot] = parts_of_next_layer(c, slot);
-        c->all_parts += c->parts[slot];
-    }
+            c->free_slots[c->now.num_free++] = slot;
+    c->now.ends[0] = c->next_slot[n];
+    c->now.ends[1] = c->prev_slot[n];
+    for (i64 slot = c->next_slot[n]; slot != n; slot = c->next_slot[slot])
+        set_length(c, slot, stage_length(c, slot));
     i64 slot = n;
     do {
-        c->deficits[slot] = crossing_deficit(c, slot);
-        c->deficit += c->deficits[slot];
+        set_deficit(c, slot, crossing_deficit(c, slot));
         slot = c->next_slot[slot];
     } while (slot != n);
+    keep(c);
 }
 
 static void write_ranks(const Chain *c, i64 *ranks)
@@ -282,87 +310,29 @@ static void write_ranks(const Chain *c, i64 *ranks)
     }
 }
 
-static void note(Chain *c, i64 kind, i64 x, i64 y, i64 z)
-{
-    i64 *entry = c->log + 4 * c->logged++;
-    entry[0] = kind;
-    entry[1] = x;
-    entry[2] = y;
-    entry[3] = z;
-}
-
 static void move_node(Chain *c, i64 node, i64 slot)
 {
-    i64 old = c->slot_of[node];
-    if (old >= 0) take_node(c, node);
-    note(c, TAKEN, node, old, 0);
+    i64 old = c->slot_of[node], *moved = c->moved + 3 * c->num_moved++;
+    if (old >= 0) {
+        take_node(c, node);
+        count_speeds(c, node, old, -1);
+    }
     add_node(c, node, slot);
+    count_speeds(c, node, slot, 1);
+    moved[0] = node;
+    moved[1] = old;
+    moved[2] = slot;
 }
 
-static void set_length(Chain *c, i64 slot, i64 length)
+static void take_back(Chain *c)
 {
-    i64 old = c->lengths[slot];
-    if (length != old) {
-        note(c, LENGTH, slot, old, 0);
-        c->layers += length - old;
-        c->lengths[slot] = length;
+    for (; c->num_moved > 0; c->num_moved--) {
+        const i64 *moved = c->moved + 3 * (c->num_moved - 1);
+        count_speeds(c, moved[0], moved[2], -1);
+        if (moved[1] >= 0) count_speeds(c, moved[0], moved[1], 1);
     }
-    i64 parts = parts_of_next_layer(c, slot), old_parts = c->parts[slot];
-    if (parts != old_parts) {
-        note(c, PARTS, slot, old_parts, 0);
-        c->all_parts += parts - old_parts;
-        c->parts[slot] = parts;
-    }
-}
-
-static void set_deficit(Chain *c, i64 slot, i64 deficit)
-{
-    i64 old = c->deficits[slot];
-    if (deficit == old) return;
-    note(c, CROSSING, slot, old, 0);
-    c->deficit += deficit - old;
-    c->deficits[slot] = deficit;
-}
-
-static void undo(Chain *c)
-{
-    while (c->logged > 0) {
-        const i64 *entry = c->log + 4 * --c->logged;
-        i64 x = entry[1], y = entry[2], z = entry[3];
-        switch (entry[0]) {
-        case TAKEN:
-            take_node(c, x);
-            if (y >= 0) add_node(c, x, y);
-            break;
-        case LINKED:
-            unlink_slots(c, x, y);
-            break;
-        case UNLINKED:
-            link_slots(c, x, y, z);
-            break;
-        case LENGTH:
-            c->layers += y - c->lengths[x];
-            c->lengths[x] = y;
-            break;
-        case PARTS:
-            c->all_parts += y - c->parts[x];
-            c->parts[x] = y;
-            break;
-        case CROSSING:
-            c->deficit += y - c->deficits[x];
-            c->deficits[x] = y;
-            break;
-        case FREED:
-            c->num_free--;
-            break;
-        case ENDS:
-            c->ends[0] = x;
-            c->ends[1] = y;
-            break;
-        default:
-            c->free_slots[c->num_free++] = x;
-        }
-    }
+    c->now = c->before;
+    memcpy(c->next_slot, c->kept, (size_t)c->kept_size * sizeof(i64));
 }
 
 static i64 retire_if_empty(Chain *c, i64 slot)
@@ -370,11 +340,8 @@ static i64 retire_if_empty(Chain *c, i64 slot)
     if (c->head[slot] >= 0) return slot;
     set_length(c, slot, 0);
     set_deficit(c, slot, 0);
-    i64 before = unlink_slots(c, slot, slot);
-    note(c, UNLINKED, slot, slot, before);
-    c->free_slots[c->num_free++] = slot;
-    note(c, FREED, slot, 0, 0);
-    return before;
+    c->free_slots[c->now.num_free++] = slot;
+    return unlink_slots(c, slot, slot);
 }
 
 static i64 relocate(Chain *c, i64 u, i64 b)
@@ -411,20 +378,15 @@ static i64 swap(Chain *c, i64 u, i64 v)
 
 static i64 open_stage(Chain *c, i64 u, i64 before)
 {
-    i64 b = c->free_slots[--c->num_free];
-    note(c, OPENED, b, 0, 0);
+    i64 b = c->free_slots[--c->now.num_free];
     link_slots(c, b, b, before);
-    note(c, LINKED, b, b, 0);
     return relocate(c, u, b);
 }
 
 static i64 shift_stages(Chain *c, i64 first, i64 last, i64 before)
 {
-    i64 came_from = unlink_slots(c, first, last);
-    note(c, UNLINKED, first, last, came_from);
+    c->tails[0] = unlink_slots(c, first, last);
     link_slots(c, first, last, before);
-    note(c, LINKED, first, last, 0);
-    c->tails[0] = came_from;
     c->tails[1] = last;
     c->tails[2] = before;
     return 3;
@@ -434,11 +396,11 @@ static i64 shift_stages(Chain *c, i64 first, i64 last, i64 before)
    join the `count` tails. */
 static i64 settle_ends(Chain *c, i64 count)
 {
-    i64 slots[4] = {c->ends[0], c->ends[1], c->next_slot[c->n], c->prev_slot[c->n]};
+    i64 *ends = c->now.ends;
+    i64 slots[4] = {ends[0], ends[1], c->next_slot[c->n], c->prev_slot[c->n]};
     if (c->limits == NULL || (slots[0] == slots[2] && slots[1] == slots[3])) return count;
-    note(c, ENDS, slots[0], slots[1], 0);
-    c->ends[0] = slots[2];
-    c->ends[1] = slots[3];
+    ends[0] = slots[2];
+    ends[1] = slots[3];
     for (i64 k = 0; k < 4; k++) {
         i64 slot = slots[k];
         if (slot == c->n || c->head[slot] < 0) continue;
@@ -451,16 +413,16 @@ static i64 settle_ends(Chain *c, i64 count)
 
 static double lack_of(const Chain *c)
 {
-    i64 missing = most(0, c->task->num_layers - c->layers);
-    i64 excess = most(0, c->n - c->num_free - c->task->max_stages);
-    return (double)(missing + excess) + c->task->weight * (double)c->deficit / (double)c->target;
+    i64 missing = most(0, c->task->num_layers - c->now.layers);
+    i64 excess = most(0, c->n - c->now.num_free - c->task->max_stages);
+    return (double)(missing + excess) + c->task->weight * (double)c->now.deficit / (double)c->target;
 }
 
 static double energy_of(const Chain *c)
 {
     double lack = lack_of(c);
-    if (c->layers >= c->task->num_layers) return lack + ALL_HELD;
-    return lack - CREDIT * (double)c->all_parts / (double)PARTS_OF_LAYER;
+    if (c->now.layers >= c->task->num_layers) return lack + ALL_HELD;
+    return lack - CREDIT * (double)c->now.all_parts / (double)PARTS_OF_LAYER;
 }
 
 static i64 last_of_run(const Chain *c, i64 first, i64 steps, i64 avoid)
@@ -492,14 +454,14 @@ static double anneal(Chain *c, const Cooling *cooling, i64 *best_ranks)
         i64 a = c->slot_of[u], b = c->slot_of[v];
         random = next_random(random);
         if (b < 0 || (a == b && (kind < 10 || kind > 12))) continue;
-        c->logged = 0;
+        c->num_moved = 0;
         if (kind < 6) {
             num_tails = relocate(c, u, b);
         } else if (kind < 10) {
             if (a < 0) continue;
             num_tails = swap(c, u, v);
         } else if (kind < 13) {
-            if (c->num_free == 0) continue;
+            if (c->now.num_free == 0) continue;
             num_tails = open_stage(c, u, random % 2 == 0 ? b : c->prev_slot[b]);
         } else {
             i64 last = a >= 0 ? last_of_run(c, a, random % 4, b) : -1;
@@ -513,13 +475,14 @@ static double anneal(Chain *c, const Cooling *cooling, i64 *best_ranks)
         random = next_random(random);
         if (proposed - energy <= temperature * cooling->minus_logarithms[random % cooling->num_logarithms]) {
             energy = proposed;
+            keep(c);
             double lack = lack_of(c);
             if (lack < best) {
                 best = lack;
                 write_ranks(c, best_ranks);
             }
         } else {
-            undo(c);
+            take_back(c);
         }
     }
     return best;
@@ -529,23 +492,23 @@ static double anneal(Chain *c, const Cooling *cooling, i64 *best_ranks)
 double anneal_stages(const StageTask *task, const Cooling *cooling, i64 *ranks, i64 *best_ranks)
 {
     i64 n = task->n, row = task->row, slots = n + 1, widest = slots / 2 + 1;
-    i64 *memory = malloc((size_t)(17 * slots + n * row + widest * widest) * sizeof(i64));
+    i64 *memory = malloc((size_t)(26 * slots + n * row + widest * widest) * sizeof(i64));
     if (memory == NULL) return -1.0;
     Chain chain = {.n = n, .target = task->target, .row = row, .task = task, .speeds = task->speeds,
                    .links = task->links, .limits = task->limits_rows ? task->limits : NULL};
     i64 *next = memory;
     i64 **sequences[] = {&chain.next_slot, &chain.prev_slot, &chain.slot_of, &chain.head,
                          &chain.next_node, &chain.prev_node, &chain.lengths, &chain.deficits,
-                         &chain.parts,
-                         &chain.left, &chain.right, &chain.left_room, &chain.right_room,
-                         &chain.parents, &chain.queue, &chain.free_slots};
+                         &chain.parts, &chain.free_slots, &chain.left, &chain.right, &chain.left_room,
+                         &chain.right_room, &chain.parents, &chain.queue};
     for (size_t index = 0; index < sizeof sequences / sizeof *sequences; index++) {
         *sequences[index] = next;
         next += slots;
     }
-    next += slots; /* parents and queue hold the nodes of two stages: n at most, and a coordinator */
-    chain.sums = next;
-    chain.carried = next + n * row;
+    chain.kept = next;
+    chain.kept_size = chain.left - chain.next_slot;
+    chain.sums = next + chain.kept_size;
+    chain.carried = chain.sums + n * row;
     begin(&chain, ranks);
     write_ranks(&chain, best_ranks);
     double best = anneal(&chain, cooling, best_ranks);
