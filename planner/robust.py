@@ -30,13 +30,11 @@ from planner.feasibility import check_reach, check_rules, conform, restricted_pr
 from planner.objectives.arena import Arena
 from planner.objectives.contest import Contest
 from planner.objectives.search import PLACER as STAGES
-from planner.placers.annealing import Try
 from planner.placers.base import START, CancelToken, Progress
 from planner.placers.board import Board, Score
 from planner.placers.flow_meter import flow_under
-from planner.placers.flow_tables import flow_tables
-from planner.placers.interval_annealing import IntervalAnnealer
 from planner.placers.pattern_search import improving_stages
+from planner.placers.range_annealing import RangeAnnealing
 from planner.placers.stage_patterns import AlignedStages, free_kinds
 from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
@@ -47,6 +45,7 @@ from planner.planning import (
     objective_of,
     serving_trials,
 )
+from planner.tuning.flow import IntervalAnnealingTuning
 from planner.tuning.served import RobustTuning as tuned
 
 ROBUST = "robust"
@@ -324,31 +323,26 @@ def _place_for_plain_value(board: Board, options: PlanOptions) -> Plan | None:
 
 def _anneal(board: Board, options: PlanOptions) -> None:
     """Rounds of annealing on ranges, towards flows that survive."""
-    plain_bound, bound = board.proven_bound_tokens_per_s, board.merit_bound or 0.0
-    if plain_bound <= 0 or board.placement is None:
+    bound, hotness = board.merit_bound or 0.0, IntervalAnnealingTuning.HOTNESS
+    num_free = len(board.problem.cluster.nodes) - len(options.rules.pinned)
+    if board.placement is None or num_free == 0:
         return
-    tables = flow_tables(board.problem, options.rules, bound_tokens_per_s=plain_bound)
-    annealer = IntervalAnnealer(spares=tuned.SPARES)
+    annealing = RangeAnnealing(
+        board.problem, board.placement, rules=options.rules, links=None, spares=tuned.SPARES
+    )
     failed = 0
-    for number in range(tuned.ROUNDS if tables.names else 0):
+    for number in range(tuned.ROUNDS):
         if board.is_done() or failed >= tuned.MOST_FAILURES:
             break
         reached = board.merit
         effort = 2 ** (failed // len(tuned.SHARES))
-        found = annealer.attempt(
-            tables,
-            Try(
-                target_tokens_per_s=reached
-                + tuned.SHARES[failed % len(tuned.SHARES)] * (bound - reached),
-                max_stages=len(tables.names),
-                number=number,
-                beside_pins=False,
-                seed=options.seed * 1009 + number,
-                moves=min(
-                    tuned.MOST_MOVES, effort * tuned.FIRST_MOVES_PER_NODE * len(tables.names)
-                ),
-                best=board.placement,
-            ),
+        found = annealing.anneal(
+            board.placement,
+            target_tokens_per_s=reached
+            + tuned.SHARES[failed % len(tuned.SHARES)] * (bound - reached),
+            hotness=hotness[number % len(hotness)],
+            moves=min(tuned.MOST_MOVES, effort * tuned.FIRST_MOVES_PER_NODE * num_free),
+            seed=options.seed * 1009 + number,
             chunk_moves=tuned.CHUNK_MOVES,
             stop=board.stop,
         )

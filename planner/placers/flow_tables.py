@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.capacity import allowed_limits, throughput_tokens_per_s
+from planner.capacity import allowed_limits
 from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
@@ -22,19 +22,10 @@ _ROUNDING_SHARE = 2**-26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinnedRange:
-    """What a pinned node holds, and its speed there in flow units."""
-
-    name: str
-    first: int
-    held: int
-    speed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowTables:
     """The free nodes of a problem (not pinned, not excluded), numbered as in `names`.
 
+    `open_layers` counts those of the `num_layers` that no pin holds.
     `speeds_NJ[i, j]` is T_j, `links[i, k]` the capacity from i to k, index n the coordinator, both
     in flow units and cut to the bound; `unit_tokens_per_s` is what one unit is; `limits_NE` as in
     `RangeTask`. Shared bandwidth is divided among `links_sharing` links.
@@ -42,13 +33,13 @@ class FlowTables:
 
     names: tuple[str, ...]
     num_layers: int
+    open_layers: int
     unit_tokens_per_s: float
     speeds_NJ: IntegerArray
     limits_NE: IntegerArray
     links: IntegerArray
     region_N: IntegerArray
     links_sharing: int
-    pinned: tuple[PinnedRange, ...]
 
     def target(self, tokens_per_s: float) -> int:
         """A target flow in flow units, at least 1."""
@@ -103,22 +94,11 @@ def flow_tables(
     return FlowTables(
         names=tuple(names),
         num_layers=problem.model.num_layers,
+        open_layers=rules.open_layers(problem.model.num_layers),
         unit_tokens_per_s=unit,
         speeds_NJ=in_units(speeds_by_layers(problem, names, limits)),
         limits_NE=np.array(limits, dtype=np.int64).reshape(len(nodes), 4),
         links=in_units(capacities),
         region_N=np.array([regions.index(node.region) for node in nodes], dtype=np.int64),
         links_sharing=links_sharing,
-        pinned=tuple(
-            PinnedRange(
-                name=name,
-                first=held.first,
-                held=len(held),
-                speed=int(
-                    min(throughput_tokens_per_s(problem, name, len(held)), bound_tokens_per_s)
-                    / unit
-                ),
-            )
-            for name, held in sorted(rules.pinned.items())
-        ),
     )

@@ -1,4 +1,4 @@
-"""Layer ranges around a running placement, annealed until every layer has its target speed.
+"""Layer ranges, perhaps around running ones, annealed until every layer has its target speed.
 
 Works on coverage: the flow, if links do not bind and partial inference is allowed. Otherwise a
 node covers its layers with no more than it can receive and send where ranges meet, and only an
@@ -16,12 +16,14 @@ from planner.domain.rules import PlacementRules
 from planner.link_matrix import link_capacities_tokens_per_s
 from planner.placers.loops import (
     NO_INTEGERS,
+    Ends,
     IntegerArray,
     RangeTask,
     anneal_ranges,
     ends_of,
     placement_of,
 )
+from planner.placers.stop import Stop
 from planner.speed_table import speeds_by_layers
 from planner.tuning.flow import RangeAnnealingTuning as tuned
 
@@ -45,7 +47,10 @@ def links_that_may_bind(problem: Problem, *, partial_inference: bool) -> Integer
 
 
 class RangeAnnealing:
-    """Anneals layer ranges around `running`; made once for a problem, used for many attempts."""
+    """Anneals layer ranges; made once for a problem, used for many attempts.
+
+    Pinned nodes stay as they are in the placement that an attempt begins at.
+    """
 
     def __init__(
         self,
@@ -54,16 +59,22 @@ class RangeAnnealing:
         *,
         rules: PlacementRules,
         links: IntegerArray | None,
+        spares: int = 0,
     ) -> None:
-        """`links` as `links_that_may_bind` has them; None anneals coverage alone."""
-        self._problem = problem
+        """`running` is what `attempt` stays near.
+
+        `links` as `links_that_may_bind` has them; None anneals coverage alone. With `spares` 1
+        every layer must reach its target without the fastest node that holds it.
+        """
+        self._num_layers = problem.model.num_layers
+        self._spares = spares
         self._names = [node.name for node in problem.cluster.nodes]
         limits = [allowed_limits(problem, name, rules) for name in self._names]
         speeds_NJ = speeds_by_layers(problem, self._names, limits)
         self._speeds_NJ: IntegerArray = (speeds_NJ * tuned.UNITS_PER_TOKEN).astype(np.int64)
         self._limits_NE = np.array(limits)
         self._limits_NE[[name in rules.pinned for name in self._names]] = 0
-        self._running_N2 = np.array(ends_of(self._names, running.layers), dtype=np.int64)
+        self._running = ends_of(self._names, running.layers)
         self._links = NO_INTEGERS if links is None else links
         self._moves = self._moves_in_a_moment()
 
@@ -84,17 +95,11 @@ class RangeAnnealing:
         arguments give the same answer.
         """
         target = max(1, int(target_tokens_per_s * tuned.UNITS_PER_TOKEN))
-        task = RangeTask(
-            num_layers=self._problem.model.num_layers,
-            target=target,
-            speeds_NJ=self._speeds_NJ,
-            limits_NE=self._limits_NE,
-            running_N2=self._running_N2,
+        task = self._task(
+            target,
+            running=self._running,
             budget_layers=budget_layers,
             penalty=max(1, int(target * tuned.PENALTY_SHARE)),
-            charge=int(target * tuned.CHARGE_SHARE),
-            spares=0,
-            links=self._links,
         )
         _, ranges = anneal_ranges(
             task,
@@ -104,6 +109,56 @@ class RangeAnnealing:
             seed=seed,
         )
         return placement_of(self._names, ranges)
+
+    def anneal(
+        self,
+        start: Placement,
+        *,
+        target_tokens_per_s: float,
+        hotness: float,
+        moves: int,
+        seed: int,
+        chunk_moves: int,
+        stop: Stop,
+    ) -> Placement:
+        """Where so many moves from `start` towards the target end, however many layers they load.
+
+        The threshold sinks to 0. Between chunks of moves the clock is read.
+        """
+        target = max(1, int(target_tokens_per_s * tuned.UNITS_PER_TOKEN))
+        hot = int(target * hotness)
+        ranges = ends_of(self._names, start.layers)
+        most = len(ranges) * self._num_layers
+        task = self._task(target, running=ranges, budget_layers=most, penalty=0)
+        for done in range(0, moves, chunk_moves):
+            count = min(chunk_moves, moves - done)
+            missing, ranges = anneal_ranges(
+                task,
+                ranges=ranges,
+                hot=hot * (moves - done) // moves,
+                cold=hot * (moves - done - count) // moves,
+                moves=count,
+                seed=seed * 1_000_003 + done // chunk_moves,
+            )
+            if missing <= 0 or stop.is_over():
+                break
+        return placement_of(self._names, ranges)
+
+    def _task(
+        self, target: int, *, running: list[Ends], budget_layers: int, penalty: int
+    ) -> RangeTask:
+        return RangeTask(
+            num_layers=self._num_layers,
+            target=target,
+            speeds_NJ=self._speeds_NJ,
+            limits_NE=self._limits_NE,
+            running_N2=np.array(running, dtype=np.int64),
+            budget_layers=budget_layers,
+            penalty=penalty,
+            charge=int(target * tuned.CHARGE_SHARE),
+            spares=self._spares,
+            links=self._links,
+        )
 
     def _moves_in_a_moment(self) -> int:
         moves = min(tuned.MOST_MOVES, tuned.MOVES_PER_NODE * len(self._names))

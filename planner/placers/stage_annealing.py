@@ -51,7 +51,8 @@ class _StageAnnealer:
         A try beside pins is measured by laying its stages around the pins.
         """
         if aim.beside_pins:
-            tables = _beside_pins(tables)
+            # As if the model had only the layers that no pin holds.
+            tables = replace(tables, num_layers=tables.open_layers or tables.num_layers)
         task = StageTask(
             num_layers=tables.num_layers,
             target=tables.target(aim.target_tokens_per_s),
@@ -81,12 +82,6 @@ class _StageAnnealer:
             stop=stop,
         )
         return placement_of_chain(tables, annealed.best)
-
-
-def _beside_pins(tables: FlowTables) -> FlowTables:
-    """As if the model had only the layers that no pin holds; unchanged if there are none."""
-    held = {layer for pin in tables.pinned for layer in range(pin.first, pin.first + pin.held)}
-    return replace(tables, num_layers=tables.num_layers - len(held) or tables.num_layers)
 
 
 def _joined(ranks: list[int], *, seed: int) -> list[int]:
