@@ -1,11 +1,10 @@
 """From chosen patterns to stages of whole nodes, and from these to a placement."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from planner.bounds.node_kinds import NodeKind
 from planner.domain.placement import LayerRange, Placement
 from planner.placers.patterns import StageNodes, StagePattern
-from planner.tuning.flow import StagesTuning as tuned
 
 
 def stage_tokens_per_s(kinds: list[NodeKind], stage: StageNodes) -> float:
@@ -45,42 +44,6 @@ def placement_of_stages(kinds: list[NodeKind], stages: Sequence[StageNodes]) -> 
     for stage in stages:
         for kind in stage.kinds:
             layers[waiting[kind].pop(0)] = LayerRange(first=first, end=first + stage.layers)
-        first += stage.layers
-    return Placement(layers=layers)
-
-
-def placement_near(
-    kinds: list[NodeKind], stages: Sequence[StageNodes], *, region_of: Mapping[str, str]
-) -> Placement:
-    """The same stages; each takes nodes from where the stage before it has most speed to pass on.
-
-    Else from a region that has nodes placed already: flow that stays in a region crosses nothing.
-    """
-    waiting: list[dict[str, list[str]]] = [{} for _ in kinds]
-    for number, kind in enumerate(kinds):
-        for name in kind.names:
-            waiting[number].setdefault(region_of[name], []).append(name)
-    layers: dict[str, LayerRange] = {}
-    before: dict[str, float] = {}
-    begun: set[str] = set()
-    first = 0
-    for stage in stages:
-        here: dict[str, float] = {}
-        for number in stage.kinds:
-            speed = kinds[number].tokens_per_s.get(stage.layers, 0.0)
-            worth = {
-                region: min(before.get(region, 0.0) - here.get(region, 0.0), speed)
-                + tuned.BEGUN_SHARE * speed * (region in begun)
-                for region, names in waiting[number].items()
-                if names
-            }
-            region = max(worth, key=worth.__getitem__)
-            here[region] = here.get(region, 0.0) + speed
-            layers[waiting[number][region].pop()] = LayerRange(
-                first=first, end=first + stage.layers
-            )
-        before = here
-        begun.update(here)
         first += stage.layers
     return Placement(layers=layers)
 

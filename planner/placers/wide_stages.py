@@ -8,7 +8,7 @@ from planner.placers.base import SearchOptions
 from planner.placers.pattern_search import FoundStages
 from planner.placers.patterns import PatternFamily, PatternPool, Rows, StageNodes
 from planner.placers.stage_patterns import free_kinds
-from planner.placers.stages import placement_near, placement_of_stages
+from planner.placers.stages import placement_of_stages
 from planner.tuning.flow import WideStagesTuning as tuned
 
 
@@ -24,7 +24,6 @@ class WideStages:
     def __init__(self, problem: Problem, options: SearchOptions, slow: float) -> None:
         self._kinds = free_kinds(problem, options)
         self.num_layers = problem.model.num_layers
-        self._region_of = {node.name: node.region for node in problem.cluster.nodes}
         first_row = len(self._kinds)
         limits = [0.0] * len(tuned.NARROWER)
         hops: dict[int, float] = {}
@@ -60,7 +59,6 @@ class WideStages:
         alternating = [stage for pair in zip(narrower, wider, strict=False) for stage in pair]
         stages = [*alternating, *wider[len(narrower) :]]
         yield placement_of_stages(self._kinds, stages)
-        yield placement_near(self._kinds, stages, region_of=self._region_of)
 
     def _exponent(self, stage: StageNodes) -> float:
         return self.pool.families[stage.family].width_exponent

@@ -183,13 +183,6 @@ class StageAnnealingTuning:
     LINKS_OF_A_CROSSING = 16
 
 
-class StagesTuning:
-    """Of `planner/placers/stages.py`."""
-
-    # Of its speed, what a node is preferred by where its region has begun the stage.
-    BEGUN_SHARE = 0.3
-
-
 class WideStagesTuning:
     """Of `planner/placers/wide_stages.py`."""
 
