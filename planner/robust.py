@@ -35,7 +35,7 @@ from planner.placers.board import Board, Score
 from planner.placers.flow_meter import flow_under
 from planner.placers.pattern_search import improving_stages
 from planner.placers.range_annealing import RangeAnnealing
-from planner.placers.stage_patterns import AlignedStages, free_kinds
+from planner.placers.stage_patterns import aligned_stages, free_kinds
 from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
 from planner.planning import (
@@ -289,7 +289,7 @@ def _by_patterns(
     num_layers = options.rules.open_layers(board.problem.model.num_layers)
     if board.stop.is_over() or num_layers == 0:
         return
-    program = AlignedStages(
+    program = aligned_stages(
         free_kinds(board.problem, board.options),
         num_layers=num_layers,
         max_stages=options.rules.max_hops,
@@ -298,7 +298,7 @@ def _by_patterns(
     stop = board.stop.within(options.time_limit_s * tuned.PATTERN_SHARE)
     limits = replace(board.program_limits(options.seed), stop=stop)
     for found in improving_stages(program, above=above, below=below, limits=limits):
-        yield from program.placements(found)
+        yield program.placement(found)
 
 
 def _place_for_plain_value(board: Board, options: PlanOptions) -> Plan | None:

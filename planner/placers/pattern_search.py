@@ -5,7 +5,6 @@ The highest flow is found by bisection, first of fractional stages, then of whol
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.placement import Placement
@@ -14,7 +13,7 @@ from planner.placers.board import Board
 from planner.placers.patterns import PatternPool, StageNodes, StagePattern
 from planner.placers.solvers.base import SolveLimits, packing_model
 from planner.placers.solvers.choice import solve
-from planner.placers.stages import filled_stages
+from planner.placers.stages import filled_stages, placement_of_stages
 from planner.placers.stop import ProgramLimits
 from planner.tuning.flow import PatternSearchTuning as tuned
 
@@ -30,18 +29,20 @@ class FoundStages:
     tokens_per_s: float
 
 
-class PatternProgram(Protocol):
-    """A way to choose stages of `num_layers` layers together from a pool of patterns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternProgram:
+    """Chooses stages of `num_layers` layers together from a pool of patterns.
 
-    @property
-    def pool(self) -> PatternPool: ...
+    `in_order` puts stages into the order in which they are placed; None: any will do.
+    """
 
-    @property
-    def num_layers(self) -> int: ...
+    pool: PatternPool
+    num_layers: int
+    in_order: Callable[[Sequence[StageNodes]], Sequence[StageNodes]] | None = None
 
-    def placements(self, found: FoundStages) -> Iterator[Placement]:
-        """Ways to order the stages and to give them nodes."""
-        ...
+    def placement(self, found: FoundStages) -> Placement:
+        stages = found.stages if self.in_order is None else self.in_order(found.stages)
+        return placement_of_stages(self.pool.kinds, stages)
 
 
 def search_by_patterns(
@@ -59,8 +60,7 @@ def search_by_patterns(
         for found in improving_stages(
             program, above=board.tokens_per_s, below=below, limits=limits
         ):
-            for placement in program.placements(found):
-                board.offer_free(placement, by=by)
+            board.offer_free(program.placement(found), by=by)
     return "heuristic"
 
 

@@ -90,13 +90,27 @@ class Rows:
 class PatternPool:
     """Every pattern found so far, for any flow; patterns are kept from one flow to the next.
 
+    With `max_stages` the last row counts all stages.
+
     `num_priced` counts the searches for a cheapest pattern: a pool's work consists of these.
     """
 
-    def __init__(self, kinds: list[NodeKind], families: list[PatternFamily], rows: Rows) -> None:
+    def __init__(
+        self,
+        kinds: list[NodeKind],
+        families: list[PatternFamily],
+        rows: Rows | None = None,
+        *,
+        max_stages: int | None = None,
+    ) -> None:
         self.kinds = kinds
         self.families = families
-        self.rows = rows
+        self.rows = rows or Rows()
+        self._limits = [float(kind.count) for kind in kinds] + list(self.rows.extra_limits)
+        self._use_of_stage: dict[int, float] = {}
+        if max_stages is not None:
+            self._use_of_stage[len(self._limits)] = 1.0
+            self._limits.append(float(max_stages))
         self.num_priced = 0
         self._patterns: dict[StagePattern, None] = {}
         self._lengths_of = [
@@ -160,9 +174,12 @@ class PatternPool:
                 self._add_to(program, pattern)
         return value
 
+    def exponent_of(self, stage: StageNodes) -> float:
+        return self.families[stage.family].width_exponent
+
     def use_of_rows(self, pattern: StagePattern) -> dict[int, float]:
         use = {kind: float(number) for kind, number in pattern.counts}
-        return use | dict(self.families[pattern.family].use_of_rows)
+        return use | dict(self.families[pattern.family].use_of_rows) | self._use_of_stage
 
     def carries(self, stages: Sequence[StageNodes]) -> float:
         """The largest flow that every stage carries, its nodes counted as their families count."""
@@ -188,7 +205,7 @@ class PatternPool:
         return low
 
     def row_limits(self) -> list[float]:
-        return [float(kind.count) for kind in self.kinds] + list(self.rows.extra_limits)
+        return self._limits
 
     def _countable_tokens_per_s(self, pattern: StagePattern, flow: float) -> float:
         family = self.families[pattern.family]
@@ -227,9 +244,8 @@ class PatternPool:
             pattern = self._cheapest(number, layers, flow=flow, row_prices=row_prices)
             if pattern is None or pattern in known:
                 continue
-            price = sum(row_prices[kind] * count for kind, count in pattern.counts)
-            use = self.families[number].use_of_rows
-            price += sum(row_prices[row] * amount for row, amount in use.items())
+            use = self.use_of_rows(pattern)
+            price = sum(row_prices[row] * amount for row, amount in use.items())
             if layers - price > tuned.PAYS_OFF - spare:
                 found.append(pattern)
         return found

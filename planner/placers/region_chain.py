@@ -11,16 +11,16 @@ nodes (regions) are slow.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, permutations
+from functools import partial
+from itertools import pairwise, permutations, product
 
 import numpy as np
 
 from planner.bounds.link_groups import LinkTable, link_groups
-from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_search import FoundStages, PatternProgram, search_by_patterns
+from planner.placers.pattern_search import PatternProgram, search_by_patterns
 from planner.placers.patterns import (
     ExtraColumn,
     PatternFamily,
@@ -29,8 +29,7 @@ from planner.placers.patterns import (
     StageNodes,
 )
 from planner.placers.stage_patterns import free_kinds
-from planner.placers.stages import placement_of_stages
-from planner.placers.wide_stages import WideStages
+from planner.placers.wide_stages import wide_stages
 from planner.tuning.flow import RegionChainTuning as tuned
 
 NAME = "region-chain"
@@ -49,11 +48,13 @@ def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgr
     groups = link_groups(problem, links)
     slow = _slow_link_tokens_per_s(links, groups)
     if slow is not None and slow > 0:
-        yield WideStages(problem, options, slow)
-        yield _RegionChain(problem, options, slow, groups)
+        yield wide_stages(problem, options, slow)
+        yield _region_chain(problem, options, slow, groups)
 
 
-class _RegionChain:
+def _region_chain(
+    problem: Problem, options: SearchOptions, slow: float, groups: Mapping[str, str]
+) -> PatternProgram:
     """Every stage in one group R, which is visited (v_R = 1) or not.
 
     Of the crossings, E join even stages, each of another group, and form paths: fewer than there
@@ -64,92 +65,82 @@ class _RegionChain:
         2 E <= sum_R e_R                        stages of R <= nodes of R * v_R
         E <= sum_R a_R - z,  E <= L z           a_R <= e_R
     """
+    kinds = free_kinds(problem, options, groups=groups)
+    names = sorted({kind.group for kind in kinds})
+    limits: list[float] = []
 
-    def __init__(
-        self, problem: Problem, options: SearchOptions, slow: float, groups: Mapping[str, str]
-    ) -> None:
-        self._kinds = free_kinds(problem, options, groups=groups)
-        self.num_layers = problem.model.num_layers
-        names = sorted({kind.group for kind in self._kinds})
-        limits: list[float] = []
+    def row(limit: float) -> int:
+        limits.append(limit)
+        return len(kinds) + len(limits) - 1
 
-        def row(limit: float) -> int:
-            limits.append(limit)
-            return len(self._kinds) + len(limits) - 1
-
-        crossings, halves, paths, begun = row(1.0), row(0.0), row(0.0), row(0.0)
-        hops: dict[int, float] = {}
-        if options.rules.max_hops is not None:
-            hops = {row(float(options.rules.max_hops)): 1.0}
-        most = float(self.num_layers)
-        columns = [
-            ExtraColumn(
-                use_of_rows={crossings: -1.0, halves: 2.0, paths: 1.0, begun: 1.0},
-                upper=float(len(names)),
-            ),
-            ExtraColumn(use_of_rows={paths: 1.0, begun: -most}, upper=1.0),
-        ]
-        families: list[PatternFamily] = []
-        for name in names:
-            own = tuple(n for n, kind in enumerate(self._kinds) if kind.group == name)
-            nodes = float(sum(self._kinds[number].count for number in own))
-            edges, used, has_even = row(0.0), row(0.0), row(0.0)
-            visited = {crossings: 1.0, edges: -2.0, used: -min(nodes, most)}
-            columns.append(ExtraColumn(use_of_rows=visited, upper=1.0))
-            columns.append(ExtraColumn(use_of_rows={paths: -1.0, has_even: 1.0}, upper=1.0))
-            within = hops | {used: 1.0}
-            for exponent, use in (
-                (0.0, within),
-                (tuned.EVEN, within | {edges: 1.0, halves: -1.0, has_even: -1.0}),
-                (tuned.ONE_SIDED, within | {edges: 1.0, crossings: -1.0}),
-            ):
-                families.append(
-                    PatternFamily(
-                        kinds=own, link_tokens_per_s=slow, width_exponent=exponent, use_of_rows=use
-                    )
+    crossings, halves, paths, begun = row(1.0), row(0.0), row(0.0), row(0.0)
+    most = float(problem.model.num_layers)
+    columns = [
+        ExtraColumn(
+            use_of_rows={crossings: -1.0, halves: 2.0, paths: 1.0, begun: 1.0},
+            upper=float(len(names)),
+        ),
+        ExtraColumn(use_of_rows={paths: 1.0, begun: -most}, upper=1.0),
+    ]
+    families: list[PatternFamily] = []
+    for name in names:
+        own = tuple(n for n, kind in enumerate(kinds) if kind.group == name)
+        nodes = float(sum(kinds[number].count for number in own))
+        edges, used, has_even = row(0.0), row(0.0), row(0.0)
+        visited = {crossings: 1.0, edges: -2.0, used: -min(nodes, most)}
+        columns.append(ExtraColumn(use_of_rows=visited, upper=1.0))
+        columns.append(ExtraColumn(use_of_rows={paths: -1.0, has_even: 1.0}, upper=1.0))
+        for exponent, use in (
+            (0.0, {}),
+            (tuned.EVEN, {edges: 1.0, halves: -1.0, has_even: -1.0}),
+            (tuned.ONE_SIDED, {edges: 1.0, crossings: -1.0}),
+        ):
+            families.append(
+                PatternFamily(
+                    kinds=own,
+                    link_tokens_per_s=slow,
+                    width_exponent=exponent,
+                    use_of_rows=use | {used: 1.0},
                 )
-        rows = Rows(extra_limits=tuple(limits), extra_columns=tuple(columns))
-        self.pool = PatternPool(self._kinds, families, rows)
+            )
+    rows = Rows(extra_limits=tuple(limits), extra_columns=tuple(columns))
+    pool = PatternPool(kinds, families, rows, max_stages=options.rules.max_hops)
+    return PatternProgram(
+        pool=pool, num_layers=problem.model.num_layers, in_order=partial(_in_chain, pool)
+    )
 
-    def placements(self, found: FoundStages) -> Iterator[Placement]:
-        """Groups one after the other, in an order whose crossings the wide stages can pass on."""
-        of_group: dict[str, list[StageNodes]] = {}
-        for stage in found.stages:
-            of_group.setdefault(self._kinds[stage.kinds[0]].group, []).append(stage)
-        chain = self._ordered(of_group)
-        yield placement_of_stages(self._kinds, [stage for stages in chain for stage in stages])
 
-    def _exponent(self, stage: StageNodes) -> float:
-        return self.pool.families[stage.family].width_exponent
+def _in_chain(pool: PatternPool, stages: Sequence[StageNodes]) -> list[StageNodes]:
+    """Groups one after the other, in an order whose crossings the wide stages can pass on.
 
-    def _ordered(self, of_group: Mapping[str, list[StageNodes]]) -> list[list[StageNodes]]:
-        """The groups' stages, wide ones at their ends; the first order found with fewest faults."""
-        orders: Iterator[Sequence[str]] = iter([sorted(of_group)])
-        if len(of_group) <= tuned.MOST_PERMUTED:
-            orders = permutations(sorted(of_group))
-        best: list[list[StageNodes]] = []
-        fewest = math.inf
-        for order in orders:
-            chain = [self._with_wide_ends(of_group[group]) for group in order]
-            for flips in _flips(len(chain)):
-                turned = [
-                    stages[::-1] if flip else stages
-                    for stages, flip in zip(chain, flips, strict=True)
-                ]
-                faults = sum(
-                    self._exponent(before[-1]) + self._exponent(after[0]) < 1
-                    for before, after in pairwise(turned)
-                )
-                if faults < fewest:
-                    best, fewest = turned, faults
-                if fewest == 0:
-                    return best
-        return best
+    Wide stages are at the groups' ends; of several orders, the first with fewest faults.
+    """
+    of_group: dict[str, list[StageNodes]] = {}
+    for stage in stages:
+        of_group.setdefault(pool.kinds[stage.kinds[0]].group, []).append(stage)
+    orders: Iterator[Sequence[str]] = iter([sorted(of_group)])
+    if len(of_group) <= tuned.MOST_PERMUTED:
+        orders = permutations(sorted(of_group))
+    best: list[list[StageNodes]] = []
+    fewest = math.inf
+    for order, flips in product(orders, _flips(len(of_group))):
+        chain = [_with_wide_ends(pool, of_group[group]) for group in order]
+        turned = [part[::-1] if flip else part for part, flip in zip(chain, flips, strict=True)]
+        faults = sum(
+            pool.exponent_of(before[-1]) + pool.exponent_of(after[0]) < 1
+            for before, after in pairwise(turned)
+        )
+        if faults < fewest:
+            best, fewest = turned, faults
+        if fewest == 0:
+            break
+    return [stage for part in best for stage in part]
 
-    def _with_wide_ends(self, stages: list[StageNodes]) -> list[StageNodes]:
-        """The widest stage first, the next widest last, the others between."""
-        widest_first = sorted(stages, key=self._exponent, reverse=True)
-        return [widest_first[0], *widest_first[2:], *widest_first[1:2]]
+
+def _with_wide_ends(pool: PatternPool, stages: Sequence[StageNodes]) -> list[StageNodes]:
+    """The widest stage first, the next widest last, the others between."""
+    widest_first = sorted(stages, key=pool.exponent_of, reverse=True)
+    return [widest_first[0], *widest_first[2:], *widest_first[1:2]]
 
 
 def _flips(count: int) -> Iterator[tuple[bool, ...]]:

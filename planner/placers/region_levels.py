@@ -25,7 +25,7 @@ from planner.link_matrix import Floats
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
 from planner.placers.pattern_search import improving_stages
-from planner.placers.stage_patterns import AlignedStages, free_kinds
+from planner.placers.stage_patterns import aligned_stages, free_kinds
 from planner.placers.stop import ProgramLimits
 from planner.tuning.flow import RegionLevelsTuning as tuned
 
@@ -233,12 +233,12 @@ class _StagesOfGroups:
         return self._found[key]
 
     def _search(self, group: int, *, layers: int, enough: float) -> tuple[float, Placement | None]:
-        program = AlignedStages(self._groups[group].kinds, num_layers=layers)
+        program = aligned_stages(self._groups[group].kinds, num_layers=layers)
         flow, placement = 0.0, None
         for found in improving_stages(
             program, above=0.0, below=enough * tuned.AMPLE, limits=self._limits
         ):
-            flow, (placement,) = found.tokens_per_s, program.placements(found)
+            flow, placement = found.tokens_per_s, program.placement(found)
             if flow >= enough:
                 break
         return min(flow, enough), placement

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from planner.bounds.node_kinds import NodeKind, node_kinds
-from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_search import FoundStages, search_by_patterns
-from planner.placers.patterns import PatternFamily, PatternPool, Rows
-from planner.placers.stages import placement_of_stages
+from planner.placers.pattern_search import PatternProgram, search_by_patterns
+from planner.placers.patterns import PatternFamily, PatternPool
 
 NAME = "stage-patterns"
 
@@ -27,38 +25,25 @@ def search_stage_patterns(board: Board, seed: int) -> StopReason:
     )
 
 
-class AlignedStages:
-    """The program: stages of any nodes whose lengths add up to `num_layers`.
+def aligned_stages(
+    kinds: list[NodeKind], *, num_layers: int, max_stages: int | None = None, spares: int = 0
+) -> PatternProgram:
+    """The program of stages of any nodes whose lengths add up to `num_layers`.
 
     With `spares` 1 (not 0) each carries its flow without its fastest node too.
     """
-
-    def __init__(
-        self,
-        kinds: list[NodeKind],
-        *,
-        num_layers: int,
-        max_stages: int | None = None,
-        spares: int = 0,
-    ) -> None:
-        """With `max_stages` one more row counts the stages."""
-        self._kinds = kinds
-        self.num_layers = num_layers
-        use = {} if max_stages is None else {len(kinds): 1.0}
-        family = PatternFamily(kinds=tuple(range(len(kinds))), spares=spares, use_of_rows=use)
-        rows = Rows() if max_stages is None else Rows(extra_limits=(float(max_stages),))
-        self.pool = PatternPool(kinds, [family], rows)
-
-    def placements(self, found: FoundStages) -> Iterator[Placement]:
-        yield placement_of_stages(self._kinds, found.stages)
+    family = PatternFamily(kinds=tuple(range(len(kinds))), spares=spares)
+    return PatternProgram(
+        pool=PatternPool(kinds, [family], max_stages=max_stages), num_layers=num_layers
+    )
 
 
-def _programs(problem: Problem, options: SearchOptions) -> Iterator[AlignedStages]:
+def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgram]:
     """For the whole model; with pins, for the layers that no pin holds too."""
     kinds, num_layers = free_kinds(problem, options), problem.model.num_layers
     open_layers = options.rules.open_layers(num_layers)
     for layers in (num_layers, open_layers) if 0 < open_layers < num_layers else (num_layers,):
-        yield AlignedStages(kinds, num_layers=layers, max_stages=options.rules.max_hops)
+        yield aligned_stages(kinds, num_layers=layers, max_stages=options.rules.max_hops)
 
 
 def free_kinds(
