@@ -1,6 +1,6 @@
 """Placing by stage patterns: for ever higher flows, stages chosen by an integer program.
 
-The highest flow is found by bisection, first of fractional stages, then of whole ones.
+Flows are tried from above in growing steps until stages are found, then by bisection.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,8 +78,7 @@ def improving_stages(
     def should_stop() -> bool:
         return limits.stop.is_over() or pool.num_priced >= tuned.MOST_PRICED
 
-    low = above
-    high = _fractional_limit(program, low=low, high=below, should_stop=should_stop)
+    low, high = above, below
     least = max(low, tuned.LEAST_SHARE * below)
     step = tuned.FIRST_STEP_DOWN
     target, has_found = high * (1 - tuned.RELATIVE_STEP), False
@@ -99,27 +98,6 @@ def improving_stages(
             high = target
             step = min(2 * step, tuned.MOST_STEP_DOWN)
             target = (low + high) / 2 if has_found else target * (1 - step)
-
-
-def _fractional_limit(
-    program: PatternProgram, *, low: float, high: float, should_stop: Callable[[], bool]
-) -> float:
-    """The highest flow whose fractional stages hold every layer, from above."""
-    enough = program.num_layers * _WHOLE
-
-    def is_possible(flow: float) -> bool:
-        return program.pool.most_layers(flow, enough=enough, should_stop=should_stop) >= enough
-
-    if is_possible(high):
-        return high
-    least = max(low, tuned.LEAST_SHARE * high)
-    while high - low > tuned.RELATIVE_STEP * high and high > least and not should_stop():
-        middle = (low + high) / 2
-        if is_possible(middle):
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def _chosen(

@@ -130,16 +130,15 @@ class PatternPool:
         self,
         flow: float,
         *,
-        enough: float = math.inf,
         needed: float = math.inf,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> float:
         """How many layers fractional stages of this flow can hold; finds the patterns for it.
 
         With more than `needed`, finds what whole stages may take as well: a pattern that costs v
-        layers more than it has may be part of `needed` layers, if v are to spare. Ends at `enough`
-        layers, or, having found less than it might, at `should_stop`. Families and lengths that had
-        nothing to offer are asked again only when no other has anything.
+        layers more than it has may be part of `needed` layers, if v are to spare. At `should_stop`
+        ends with less than it might find. Families and lengths that had nothing to offer are asked
+        again only when no other has anything.
         """
         program = self._program()
         carrying = self.patterns_for(flow)
@@ -156,7 +155,7 @@ class PatternPool:
         for _ in range(tuned.MAX_ROUNDS):
             solution = program.solve()
             value = solution.value
-            if value >= enough or should_stop():
+            if should_stop():
                 break
             ask = partial(
                 self._fresh, flow, solution.row_prices, known=known, should_stop=should_stop
