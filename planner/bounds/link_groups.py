@@ -1,6 +1,6 @@
 """Groups of nodes with slow links between them, and what such links can carry together."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -91,10 +91,3 @@ def _joined(links: LinkTable, *, at_least: float) -> dict[str, str]:
                     group[other] = number
                     waiting.append(other)
     return {links.names[number]: links.names[first] for number, first in group.items()}
-
-
-def names_by_group(groups: Mapping[str, str]) -> dict[str, list[str]]:
-    members: dict[str, list[str]] = {}
-    for name, group in groups.items():
-        members.setdefault(group, []).append(name)
-    return members

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.bounds.link_groups import LinkTable, link_groups, names_by_group
+from planner.bounds.link_groups import LinkTable, link_groups
 from planner.bounds.node_kinds import NO_RULES, node_kinds
 from planner.bounds.packing_program import PackingProgram
 from planner.capacity import layer_limits, most_held
@@ -383,7 +383,8 @@ def _links(problem: Problem) -> tuple[float, float]:
         return 0.0, 0.0
     groups = link_groups(problem, LinkTable(problem))
     limits = [
-        [layer_limits(problem, name) for name in group] for group in names_by_group(groups).values()
+        [layer_limits(problem, name) for name in group]
+        for group in problem.cluster.names_by(lambda node: groups[node.name]).values()
     ]
     num_layers = problem.model.num_layers
     if any(most_held(group, num_layers=num_layers) >= num_layers for group in limits):

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from planner.bounds.group_bandwidth import group_bandwidths
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.bounds.link_groups import LinkTable, names_by_group
+from planner.bounds.link_groups import LinkTable
 from planner.domain.cluster import COORDINATOR, SharedBandwidth
 from planner.domain.problem import Problem
 
@@ -62,7 +62,7 @@ def _groupings(
 ) -> Iterator[dict[str, list[str]]]:
     """The regions; and the groups that share, as far as they are disjoint, and the rest."""
     nodes = problem.cluster.nodes
-    regions = names_by_group({node.name: node.region for node in nodes})
+    regions = problem.cluster.names_by(lambda node: node.region)
     if len(regions) > 1:
         yield regions
     left = {node.name for node in nodes}

@@ -7,6 +7,7 @@ one. Which groups make up which level is searched with an estimate of what a gro
 over j layers; the best few orders of levels get stages, group by group, from the pattern program.
 """
 
+import functools
 import itertools
 import math
 import random
@@ -17,7 +18,7 @@ import numpy as np
 
 from planner.bounds.group_bandwidth import GroupBandwidth, group_bandwidths
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
-from planner.bounds.link_groups import LinkTable, link_groups, names_by_group
+from planner.bounds.link_groups import LinkTable, link_groups
 from planner.bounds.node_kinds import NodeKind
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
@@ -33,6 +34,9 @@ NAME = "region-levels"
 
 Levels = tuple[int, ...]
 """The level of every group, counted from 0 without gaps."""
+CarryingStages = Callable[[int, int, float], tuple[float, Placement | None]]
+"""From a group's number, its layers and the flow that is enough to the flow, cut at that, and the
+placement, counted from the part's first layer."""
 
 
 def search_region_levels(board: Board, seed: int) -> StopReason:
@@ -42,15 +46,16 @@ def search_region_levels(board: Board, seed: int) -> StopReason:
     """
     problem, stop = board.problem, board.stop
     upper = knapsack_bound_tokens_per_s(problem)
-    members = names_by_group(link_groups(problem, LinkTable(problem)))
+    group_of = link_groups(problem, LinkTable(problem))
+    members = problem.cluster.names_by(lambda node: group_of[node.name])
     bandwidths = group_bandwidths(problem, members)
     if len(members) < 2 or upper <= 0 or not any(map(_is_finite, bandwidths.values())):
         return "heuristic"
     groups = _groups(problem, board.options, members, bandwidths, bound_tokens_per_s=upper)
-    stages = _StagesOfGroups(groups, limits=board.program_limits(seed))
+    carry = _stages_of(groups, board.program_limits(seed))
     tables = np.array([group.tokens_per_s for group in groups])
     for levels in _best_orders(groups, tables, seed=seed, is_over=stop.is_over):
-        for placement in _placements(groups, tables, levels, stages):
+        for placement in _placements(groups, tables, levels, carry):
             board.offer_free(placement, by=NAME)
             if stop.is_over():
                 break
@@ -217,35 +222,26 @@ def _flow_and_lengths(
     return flow, held
 
 
-class _StagesOfGroups:
-    """Stages for a group's part of the model, by the pattern program; remembers what it found."""
+def _stages_of(groups: list[_Group], limits: ProgramLimits) -> CarryingStages:
+    """Stages for a group's part of the model, by the pattern program; each is searched once."""
 
-    def __init__(self, groups: list[_Group], *, limits: ProgramLimits) -> None:
-        self._groups = groups
-        self._limits = limits
-        self._found: dict[tuple[int, int, float], tuple[float, Placement | None]] = {}
-
-    def carry(self, group: int, *, layers: int, enough: float) -> tuple[float, Placement | None]:
-        """Flow (cut at what is enough) and placement, counted from the part's first layer."""
-        key = (group, layers, enough)
-        if key not in self._found:
-            self._found[key] = self._search(group, layers=layers, enough=enough)
-        return self._found[key]
-
-    def _search(self, group: int, *, layers: int, enough: float) -> tuple[float, Placement | None]:
-        program = aligned_stages(self._groups[group].kinds, num_layers=layers)
+    @functools.cache
+    def carry(group: int, layers: int, enough: float) -> tuple[float, Placement | None]:
+        program = aligned_stages(groups[group].kinds, num_layers=layers)
         flow, placement = 0.0, None
         for found in improving_stages(
-            program, above=0.0, below=enough * tuned.AMPLE, limits=self._limits
+            program, above=0.0, below=enough * tuned.AMPLE, limits=limits
         ):
             flow, placement = found.tokens_per_s, program.placement(found)
             if flow >= enough:
                 break
         return min(flow, enough), placement
 
+    return carry
+
 
 def _placements(
-    groups: list[_Group], tables: Floats, levels: Levels, stages: _StagesOfGroups
+    groups: list[_Group], tables: Floats, levels: Levels, carry: CarryingStages
 ) -> Iterator[Placement]:
     """Placements of such levels; again and again the slowest gives a layer to the fastest."""
     target, lengths = _flow_and_lengths(groups, tables, levels)
@@ -261,7 +257,7 @@ def _placements(
             first = sum(lengths[:level])
             cap = groups[group].cap(level, num_levels)
             enough = min(cap, 2 * target)
-            flow, part = stages.carry(group, layers=lengths[level], enough=enough)
+            flow, part = carry(group, lengths[level], enough)
             carried[level] += flow
             if part is not None:
                 layers |= {

@@ -66,6 +66,7 @@ def place_instances(
 
     Raises NoDegree when no node can, or not all that hold the model the `degree` asked for.
     """
+    check_instances(problem, degree=degree)
     requests, longest = _requests(problem, seed=seed)
     kinds: dict[tuple[str, int], list[str]] = {}
     nodes = {node.name for node in problem.cluster.nodes}
@@ -75,13 +76,10 @@ def place_instances(
             smaller.append(node.name)
         else:
             kinds.setdefault((node.compute_profile, node.gpus), []).append(node.name)
-    if not kinds:
-        raise NoDegree(_nobody_holds(problem))
     instances: list[PlannedInstance] = []
     ranks: list[DegreeRank] = []
     refused: list[NoDegree] = []
     for (profile, gpus), names in kinds.items():
-        _check_degree(problem, degree, gpus=gpus, names=names)
         machine, model = machine_of(problem, names[0])
         estimates = degree_estimates(machine, model, requests, longest=longest, memory=_MEMORY)
         estimates = tuple(_if_known(one, problem) for one in estimates)
