@@ -117,7 +117,6 @@ class _Crossing:
         self._program = PackingProgram(self._limits)
         for column in self._static:
             self._program.add_column(column.use, value=0.0, upper=column.upper)
-        self._known: set[tuple[int, int, tuple[tuple[int, int], ...]]] = set()
 
     def is_impossible(self, should_stop: Callable[[], bool]) -> bool:
         """True is proven; False may also mean that the search for a proof was given up."""
@@ -226,16 +225,12 @@ class _Crossing:
     def _add(
         self, group: int, width_class: int, cover: Counter[int], rows: Mapping[int, float]
     ) -> bool:
-        key = (group, width_class, tuple(sorted(cover.items())))
-        if key in self._known:
-            return False
-        self._known.add(key)
         use = dict(rows)
         for item, number in cover.items():
             kind = int(self._kind_of[item])
             use[kind] = use.get(kind, 0.0) + number / int(self._layers[item])
-        self._program.add_column(use, value=1.0)
-        return True
+        key = (group, width_class, tuple(sorted(cover.items())))
+        return self._program.add_unknown(key, use, value=1.0)
 
 
 def _least_classes(links_needed: float) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ HiGHS solves it also where Gurobi is licensed: on the published clusters Gurobi 
 bounds, to 1e-9, in the same CPU time (het42's bound on served tokens: 1.9 to 2.0 s by either).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import highspy
@@ -40,6 +40,7 @@ class PackingProgram:
             self._solver.setOptionValue(option, value)
         self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
         self.num_columns = self.num_rows = 0
+        self._known: set[Hashable] = set()
         self.add_rows(row_limits)
 
     def add_rows(self, limits: Sequence[float]) -> None:
@@ -63,6 +64,14 @@ class PackingProgram:
             np.array([use_of_rows[row] for row in rows]),
         )
         self.num_columns += 1
+
+    def add_unknown(self, key: Hashable, use_of_rows: Mapping[int, float], *, value: float) -> bool:
+        """Add the column unless one was added by that key; returns whether it was added."""
+        if key in self._known:
+            return False
+        self._known.add(key)
+        self.add_column(use_of_rows, value=value)
+        return True
 
     def close_column(self, number: int) -> None:
         """Nothing of the column may be taken any more."""

@@ -134,7 +134,6 @@ class _CoverProgram:
             self._hops_row = len(kinds)
             self._limits = np.append(self._limits, float(max_hops))
         self._program = PackingProgram(self._limits.tolist())
-        self._known: set[tuple[tuple[int, int], ...]] = set()
         for item in range(len(items)):
             alone = cheapest_covers(np.ones(1), self._units[item : item + 1], target_units=self.top)
             cover = [(item, carried) for _, carried in alone.order_of(units=self.top)]
@@ -162,18 +161,13 @@ class _CoverProgram:
         return self._add(table.order_of(units=target), target)
 
     def _add(self, carried_by_items: list[tuple[int, int]], target: int) -> bool:
-        key = tuple(sorted(carried_by_items))
-        if key in self._known:
-            return False
-        self._known.add(key)
         use: dict[int, float] = {}
         for item, carried in carried_by_items:
             kind, layers = int(self._kind_of[item]), int(self._layers[item])
             use[kind] = use.get(kind, 0.0) + 1 / layers
             if self._hops_row is not None:
                 use[self._hops_row] = use.get(self._hops_row, 0.0) + carried / target / layers
-        self._program.add_column(use, value=1.0)
-        return True
+        return self._program.add_unknown(tuple(sorted(carried_by_items)), use, value=1.0)
 
 
 def units_rounded_up(items: list[Item], *, unit_tokens_per_s: float) -> Integers:

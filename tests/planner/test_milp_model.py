@@ -21,7 +21,6 @@ from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.milp_model import build_placement_model
 from planner.placers.pruning import node_links
-from planner.placers.solvers.base import VariableKind
 from tests.examples import examples
 
 NO_FLOW = Flow(
@@ -51,9 +50,9 @@ def violations(model, values):
         if not model.row_lower[row] - 1e-6 <= total <= model.row_upper[row] + 1e-6:
             worst.append((row, total, model.row_lower[row], model.row_upper[row]))
     for column, value in enumerate(values):
-        if not model.lower[column] - 1e-6 <= value <= model.upper[column] + 1e-6:
+        if not -1e-6 <= value <= model.upper[column] + 1e-6:
             worst.append((column, value))
-        if model.kinds[column] is VariableKind.INTEGER and value != round(value):
+        if model.is_integer[column] and value != round(value):
             worst.append((column, value))
     return worst
 

@@ -7,7 +7,6 @@ one compressed row matrix, which both solvers take without a copy per row.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Literal, Protocol
 
 from planner.domain.errors import PlannerError
@@ -27,21 +26,13 @@ class SolverFailed(PlannerError):
     """The solver gave up for a reason that is neither a limit nor an answer."""
 
 
-class VariableKind(Enum):
-    """What values a variable may take between its bounds."""
-
-    REAL = "real"
-    INTEGER = "integer"
-
-
 @dataclass(slots=True, kw_only=True)
 class MixedIntegerModel:
-    """maximise c·x subject to row_lower <= A x <= row_upper, lower <= x <= upper."""
+    """maximise c·x subject to row_lower <= A x <= row_upper, 0 <= x <= upper."""
 
     objective: list[float] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
-    kinds: list[VariableKind] = field(default_factory=list)
+    is_integer: list[bool] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
     row_starts: list[int] = field(default_factory=lambda: [0])
@@ -58,11 +49,11 @@ class MixedIntegerModel:
 
     def add_real(self, *, upper: float, objective: float = 0.0) -> int:
         """A variable in [0, upper]; returns its index."""
-        return self._add_variable(VariableKind.REAL, upper=upper, objective=objective)
+        return self._add_variable(upper=upper, objective=objective, is_integer=False)
 
     def add_integer(self, *, upper: int) -> int:
         """A variable in {0 .. upper}; returns its index."""
-        return self._add_variable(VariableKind.INTEGER, upper=upper, objective=0.0)
+        return self._add_variable(upper=upper, objective=0.0, is_integer=True)
 
     def add_binary(self) -> int:
         """A variable in {0, 1}; returns its index."""
@@ -76,9 +67,8 @@ class MixedIntegerModel:
         """sum of terms == value."""
         self._add_row(terms, lower=value, upper=value)
 
-    def _add_variable(self, kind: VariableKind, *, upper: float, objective: float) -> int:
-        self.kinds.append(kind)
-        self.lower.append(0.0)
+    def _add_variable(self, *, upper: float, objective: float, is_integer: bool) -> int:
+        self.is_integer.append(is_integer)
         self.upper.append(upper)
         self.objective.append(objective)
         return len(self.objective) - 1

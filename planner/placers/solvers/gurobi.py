@@ -18,7 +18,6 @@ from planner.placers.solvers.base import (
     SolverUnavailable,
     SolveWatcher,
     StopCause,
-    VariableKind,
 )
 from planner.placers.solvers.solver_thread import SolverChannel, run_watched
 
@@ -28,7 +27,6 @@ _CAUSES: dict[int, StopCause] = {
     GRB.TIME_LIMIT: "time limit",
     GRB.INTERRUPTED: "stopped",
 }
-_KINDS = {VariableKind.REAL: GRB.CONTINUOUS, VariableKind.INTEGER: GRB.INTEGER}
 _LICENCE_ERRORS = frozenset({GRB.Error.NO_LICENSE, GRB.Error.SIZE_LIMIT_EXCEEDED})
 
 _get_handler = ctypes.pythonapi.PyOS_getsig
@@ -138,10 +136,9 @@ def _set_parameters(native: gp.Model, limits: SolveLimits) -> None:
 def _load(native: gp.Model, model: MixedIntegerModel) -> list[gp.Var]:
     variables: list[gp.Var] = native.addMVar(
         model.num_variables,
-        lb=np.asarray(model.lower),
         ub=np.asarray(model.upper),
         obj=np.asarray(model.objective),
-        vtype=np.asarray([_KINDS[kind] for kind in model.kinds]),
+        vtype=np.where(model.is_integer, GRB.INTEGER, GRB.CONTINUOUS),
     ).tolist()
     for row in range(model.num_rows):
         entries = slice(model.row_starts[row], model.row_starts[row + 1])

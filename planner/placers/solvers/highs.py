@@ -13,7 +13,6 @@ from planner.placers.solvers.base import (
     SolverFailed,
     SolveWatcher,
     StopCause,
-    VariableKind,
 )
 from planner.placers.solvers.solver_thread import SolverChannel, run_watched
 
@@ -100,7 +99,7 @@ def _as_highs_lp(model: MixedIntegerModel) -> highspy.HighsLp:
     lp.num_row_ = model.num_rows
     lp.sense_ = highspy.ObjSense.kMaximize
     lp.col_cost_ = np.asarray(model.objective)
-    lp.col_lower_ = np.asarray(model.lower)
+    lp.col_lower_ = np.zeros(model.num_variables)
     lp.col_upper_ = np.asarray(model.upper)
     lp.row_lower_ = np.asarray(model.row_lower)
     lp.row_upper_ = np.asarray(model.row_upper)
@@ -108,12 +107,8 @@ def _as_highs_lp(model: MixedIntegerModel) -> highspy.HighsLp:
     lp.a_matrix_.start_ = np.asarray(model.row_starts, dtype=np.int32)
     lp.a_matrix_.index_ = np.asarray(model.columns, dtype=np.int32)
     lp.a_matrix_.value_ = np.asarray(model.coefficients)
-    lp.integrality_ = [
-        highspy.HighsVarType.kInteger
-        if kind is VariableKind.INTEGER
-        else highspy.HighsVarType.kContinuous
-        for kind in model.kinds
-    ]
+    types = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+    lp.integrality_ = [types[is_integer] for is_integer in model.is_integer]
     return lp
 
 
