@@ -1,6 +1,7 @@
 """What the web's tests share: people, clients, and a problem small enough to read."""
 
 import copy
+import inspect
 import os
 import shutil
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
 from django.db import connections, transaction
@@ -78,6 +80,19 @@ TINY_PROBLEM: dict[str, Any] = {
         ],
     },
 }  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests that are coroutines as Django runs asynchronous views: its threads for database
+    work are this one."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    async_to_sync(test)(
+        **{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    )
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 from rest_framework.test import APIClient
 
@@ -32,51 +32,43 @@ async def asked(client: AsyncClient, **query: Any) -> dict[str, Any]:
     return json.loads(b"".join([part async for part in answer]))
 
 
-def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluster: Cluster) -> None:
+async def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluster: Cluster) -> None:
     topic = f"cluster:{cluster.pk}"
 
-    @async_to_sync
-    async def scenario() -> None:
-        begin = await asked(client, topics=topic)
-        assert begin["events"] == []
-        await emit(topic, "node", {"name": "tower"})
-        await emit("cluster:0", "node", {"name": "not ours"})
-        await emit(topic, "node", {"name": "mini"})
-        told = await asked(client, topics=topic, after=begin["after"], wait=30)
-        assert [event["data"] for event in told["events"]] == [{"name": "tower"}, {"name": "mini"}]
-        assert {(event["type"], event["topic"]) for event in told["events"]} == {("node", topic)}
-        since_first = await asked(client, topics=topic, after=told["events"][0]["id"])
-        assert [event["data"]["name"] for event in since_first["events"]] == ["mini"]
-        assert (await asked(client, topics=topic, after=told["after"]))["events"] == []
-
-    scenario()
+    begin = await asked(client, topics=topic)
+    assert begin["events"] == []
+    await emit(topic, "node", {"name": "tower"})
+    await emit("cluster:0", "node", {"name": "not ours"})
+    await emit(topic, "node", {"name": "mini"})
+    told = await asked(client, topics=topic, after=begin["after"], wait=30)
+    assert [event["data"] for event in told["events"]] == [{"name": "tower"}, {"name": "mini"}]
+    assert {(event["type"], event["topic"]) for event in told["events"]} == {("node", topic)}
+    since_first = await asked(client, topics=topic, after=told["events"][0]["id"])
+    assert [event["data"]["name"] for event in since_first["events"]] == ["mini"]
+    assert (await asked(client, topics=topic, after=told["after"]))["events"] == []
 
 
-def test_who_waits_is_answered_when_something_comes(client: AsyncClient, cluster: Cluster) -> None:
+async def test_who_waits_is_answered_when_something_comes(
+    client: AsyncClient, cluster: Cluster
+) -> None:
     topic = f"cluster:{cluster.pk}"
 
-    @async_to_sync
-    async def scenario() -> None:
-        begin = await asked(client, topics=topic)
-        waiting = asyncio.create_task(asked(client, topics=topic, after=begin["after"], wait=60))
-        done, _ = await asyncio.wait({waiting}, timeout=0.05)
-        assert not done
-        await emit(topic, "node", {"name": "tower"})
-        told = await asyncio.wait_for(waiting, 120)
-        assert [event["data"]["name"] for event in told["events"]] == ["tower"]
-
-    scenario()
+    begin = await asked(client, topics=topic)
+    waiting = asyncio.create_task(asked(client, topics=topic, after=begin["after"], wait=60))
+    done, _ = await asyncio.wait({waiting}, timeout=0.05)
+    assert not done
+    await emit(topic, "node", {"name": "tower"})
+    told = await asyncio.wait_for(waiting, 120)
+    assert [event["data"]["name"] for event in told["events"]] == ["tower"]
 
 
-def test_who_waits_in_vain_goes_on_from_that_place(client: AsyncClient, cluster: Cluster) -> None:
-    @async_to_sync
-    async def scenario() -> None:
-        topic = f"cluster:{cluster.pk}"
-        begin = await asked(client, topics=topic)
-        again = await asked(client, topics=topic, after=begin["after"], wait=0.01)
-        assert again == {"events": [], "after": begin["after"]}
-
-    scenario()
+async def test_who_waits_in_vain_goes_on_from_that_place(
+    client: AsyncClient, cluster: Cluster
+) -> None:
+    topic = f"cluster:{cluster.pk}"
+    begin = await asked(client, topics=topic)
+    again = await asked(client, topics=topic, after=begin["after"], wait=0.01)
+    assert again == {"events": [], "after": begin["after"]}
 
 
 @pytest.mark.parametrize(

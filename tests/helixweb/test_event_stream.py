@@ -34,24 +34,20 @@ async def next_events(stream: AsyncIterator[bytes], count: int) -> list[dict[str
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-def test_every_stream_of_a_topic_hears_of_an_event() -> None:
-    @async_to_sync
-    async def scenario() -> None:
-        streams = [broadcaster.stream(["cluster:1"], place=None) for _ in range(2)]
-        for stream in streams:
-            await anext(stream)
-        await emit("cluster:2", "node", {"name": "not ours"})
-        await emit("cluster:1", "node", {"name": "tower"})
-        for stream in streams:
-            (event,) = await next_events(stream, 1)
-            assert event["event"] == "node"
-            pk = event["data"].pop("event_id")
-            place = Place.parse(event["id"])
-            assert place.newest == pk
-            assert event["data"] == {"topic": "cluster:1", "name": "tower"}
-            await stream.aclose()
-
-    scenario()
+async def test_every_stream_of_a_topic_hears_of_an_event() -> None:
+    streams = [broadcaster.stream(["cluster:1"], place=None) for _ in range(2)]
+    for stream in streams:
+        await anext(stream)
+    await emit("cluster:2", "node", {"name": "not ours"})
+    await emit("cluster:1", "node", {"name": "tower"})
+    for stream in streams:
+        (event,) = await next_events(stream, 1)
+        assert event["event"] == "node"
+        pk = event["data"].pop("event_id")
+        place = Place.parse(event["id"])
+        assert place.newest == pk
+        assert event["data"] == {"topic": "cluster:1", "name": "tower"}
+        await stream.aclose()
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
@@ -73,25 +69,23 @@ def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice()
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-def test_what_this_process_commits_comes_without_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_this_process_commits_comes_without_a_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(broadcaster, "POLL_INTERVAL_S", 3600.0)
 
-    @async_to_sync
-    async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], place=None)
-        await anext(stream)
-        for number in range(2):
-            await emit("cluster:1", "node", {"number": number})
-            (event,) = await next_events(stream, 1)
-            assert event["data"]["number"] == number
-        await stream.aclose()
-
-    scenario()
+    stream = broadcaster.stream(["cluster:1"], place=None)
+    await anext(stream)
+    for number in range(2):
+        await emit("cluster:1", "node", {"number": number})
+        (event,) = await next_events(stream, 1)
+        assert event["data"]["number"] == number
+    await stream.aclose()
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 @pytest.mark.parametrize("broken", ["latest_place", "frames_since"])
-def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
+async def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
 ) -> None:
     """Those that begin, and those that are open; the next finds a poll that works."""
@@ -107,23 +101,19 @@ def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
         async with asyncio.timeout(WAIT_S):
             return [piece async for piece in stream]
 
-    @async_to_sync
-    async def scenario() -> None:
-        is_open = broadcaster.stream(["cluster:1"], place=None)
-        if broken == "frames_since":
-            await anext(is_open)
-        with monkeypatch.context() as patched:
-            patched.setattr(broadcaster, broken, fail)
-            assert await told(is_open) == ([] if broken == "frames_since" else [b"retry: 2000\n\n"])
-        contains(caplog.text, "the event outbox is read no more", "a bug")
-        again = broadcaster.stream(["cluster:1"], place=None)
-        await anext(again)
-        await emit("cluster:1", "node", {"name": "tower"})
-        (event,) = await next_events(again, 1)
-        assert event["data"]["name"] == "tower"
-        await again.aclose()
-
-    scenario()
+    is_open = broadcaster.stream(["cluster:1"], place=None)
+    if broken == "frames_since":
+        await anext(is_open)
+    with monkeypatch.context() as patched:
+        patched.setattr(broadcaster, broken, fail)
+        assert await told(is_open) == ([] if broken == "frames_since" else [b"retry: 2000\n\n"])
+    contains(caplog.text, "the event outbox is read no more", "a bug")
+    again = broadcaster.stream(["cluster:1"], place=None)
+    await anext(again)
+    await emit("cluster:1", "node", {"name": "tower"})
+    (event,) = await next_events(again, 1)
+    assert event["data"]["name"] == "tower"
+    await again.aclose()
 
 
 def test_a_stream_that_does_not_keep_up_is_ended_so_that_its_client_replays() -> None:
@@ -139,36 +129,28 @@ def test_the_stream_of_a_page_names_its_topics(browser: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(user: Any) -> None:
-    events.emit("cluster:1", "node", {"number": 1})
+async def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(user: Any) -> None:
+    await emit("cluster:1", "node", {"number": 1})
 
-    @async_to_sync
-    async def scenario() -> None:
-        client = AsyncClient()
-        await client.aforce_login(user)
-        response = await client.get("/events?topics=cluster:1", headers={"Last-Event-ID": "0"})
-        assert response.headers["Content-Type"] == "text/event-stream"
-        assert response.headers["Cache-Control"] == "no-cache"
-        stream = aiter(response.streaming_content)
-        (event,) = await next_events(stream, 1)
-        assert event["data"]["number"] == 1
-        await stream.aclose()
-
-    scenario()
+    client = AsyncClient()
+    await client.aforce_login(user)
+    response = await client.get("/events?topics=cluster:1", headers={"Last-Event-ID": "0"})
+    assert response.headers["Content-Type"] == "text/event-stream"
+    assert response.headers["Cache-Control"] == "no-cache"
+    stream = aiter(response.streaming_content)
+    (event,) = await next_events(stream, 1)
+    assert event["data"]["number"] == 1
+    await stream.aclose()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_open_stream_holds_no_connection() -> None:
-    @async_to_sync
-    async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], place=Place(0))
-        await anext(stream)
-        await emit("cluster:1", "node", {})
-        await next_events(stream, 1)
-        assert await sync_to_async(lambda: connection.connection)() is None
-        await stream.aclose()
-
-    scenario()
+async def test_an_open_stream_holds_no_connection() -> None:
+    stream = broadcaster.stream(["cluster:1"], place=Place(0))
+    await anext(stream)
+    await emit("cluster:1", "node", {})
+    await next_events(stream, 1)
+    assert await sync_to_async(lambda: connection.connection)() is None
+    await stream.aclose()
 
 
 def emit_as(pk: int) -> None:
@@ -203,18 +185,14 @@ def test_an_event_that_is_committed_late_is_read_once_however_often_the_stream_b
 
 @pytest.mark.usefixtures("time_stands_still")  # what is late is late within the overlap
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-def test_an_open_stream_says_what_it_has_not_had() -> None:
-    @async_to_sync
-    async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], place=None)
-        await anext(stream)
-        for pk, place in ((1002, "1002"), (1004, "1004~1003"), (1003, "1004")):
-            await sync_to_async(returns_connection(emit_as))(pk)
-            (event,) = await next_events(stream, 1)
-            assert (event["data"]["number"], event["id"]) == (pk, place)
-        await stream.aclose()
-
-    scenario()
+async def test_an_open_stream_says_what_it_has_not_had() -> None:
+    stream = broadcaster.stream(["cluster:1"], place=None)
+    await anext(stream)
+    for pk, place in ((1002, "1002"), (1004, "1004~1003"), (1003, "1004")):
+        await sync_to_async(returns_connection(emit_as))(pk)
+        (event,) = await next_events(stream, 1)
+        assert (event["data"]["number"], event["id"]) == (pk, place)
+    await stream.aclose()
 
 
 @pytest.mark.parametrize("text", ["7", "7~5", "900~5.6.899"])

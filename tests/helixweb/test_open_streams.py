@@ -108,37 +108,31 @@ def test_one_person_has_so_many_streams_open_and_no_more_and_others_have_theirs(
 
 
 @pytest.mark.usefixtures("few")
-def test_who_waits_for_events_has_a_stream_open_and_who_only_looks_has_not(reader: Reader) -> None:
-    @async_to_sync
-    async def scenario() -> None:
-        waits = [await reader.ask(REST, wait=60) for _ in range(MOST)]
-        assert (await reader.ask(REST, wait=60)).status_code == 429
-        look = await reader.ask(REST, wait=0)
-        assert b'"events":' in b"".join([piece async for piece in look.streaming_content])
-        emit = sync_to_async(returns_connection(events.emit))
-        await emit(reader.topics["topics"], "node", {})
-        for wait in waits:
-            async with asyncio.timeout(30):
-                assert [piece async for piece in wait.streaming_content]
-        assert open_streams.count(reader.user.pk) == 0
-
-    scenario()
+async def test_who_waits_for_events_has_a_stream_open_and_who_only_looks_has_not(
+    reader: Reader,
+) -> None:
+    waits = [await reader.ask(REST, wait=60) for _ in range(MOST)]
+    assert (await reader.ask(REST, wait=60)).status_code == 429
+    look = await reader.ask(REST, wait=0)
+    assert b'"events":' in b"".join([piece async for piece in look.streaming_content])
+    emit = sync_to_async(returns_connection(events.emit))
+    await emit(reader.topics["topics"], "node", {})
+    for wait in waits:
+        async with asyncio.timeout(30):
+            assert [piece async for piece in wait.streaming_content]
+    assert open_streams.count(reader.user.pk) == 0
 
 
 @pytest.mark.usefixtures("few")
-def test_an_answer_that_nobody_reads_any_more_has_no_stream_open(reader: Reader) -> None:
+async def test_an_answer_that_nobody_reads_any_more_has_no_stream_open(reader: Reader) -> None:
     """Django drops it without closing it when its client has gone before the first byte."""
 
-    @async_to_sync
-    async def scenario() -> None:
-        answers = [await reader.ask(REST) for _ in range(MOST)]
-        assert (await reader.ask(REST)).status_code == 429
-        del answers
-        gc.collect()
-        async with reader.stream(REST):
-            pass
-
-    scenario()
+    answers = [await reader.ask(REST) for _ in range(MOST)]
+    assert (await reader.ask(REST)).status_code == 429
+    del answers
+    gc.collect()
+    async with reader.stream(REST):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_an_answer_that_breaks_off_ends_with_an_error(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_hanging_up_ends_the_request_at_the_coordinator(
+async def test_hanging_up_ends_the_request_at_the_coordinator(
     reachable: int, chat_server: ChatDouble, browser: Client
 ) -> None:
     chat_server.hold = True
@@ -183,21 +183,17 @@ def test_hanging_up_ends_the_request_at_the_coordinator(
     }
     body = json.dumps({"deployment": reachable, "messages": HELLO}).encode()
 
-    @async_to_sync
-    async def scenario() -> None:
-        site = ApplicationCommunicator(application, scope)
-        await site.send_input({"type": "http.request", "body": body})
-        start = await site.receive_output(WAIT_S)
-        assert start["status"] == 200, start
-        first = await site.receive_output(WAIT_S)
-        assert b"Good" in first["body"]
-        assert not chat_server.hung_up.is_set()
-        await site.send_input({"type": "http.disconnect"})
-        await asyncio.to_thread(chat_server.hung_up.wait, WAIT_S / 2)
-        assert chat_server.hung_up.is_set()
-        await site.wait(WAIT_S)
-
-    scenario()
+    site = ApplicationCommunicator(application, scope)
+    await site.send_input({"type": "http.request", "body": body})
+    start = await site.receive_output(WAIT_S)
+    assert start["status"] == 200, start
+    first = await site.receive_output(WAIT_S)
+    assert b"Good" in first["body"]
+    assert not chat_server.hung_up.is_set()
+    await site.send_input({"type": "http.disconnect"})
+    await asyncio.to_thread(chat_server.hung_up.wait, WAIT_S / 2)
+    assert chat_server.hung_up.is_set()
+    await site.wait(WAIT_S)
 
 
 @pytest.mark.parametrize(

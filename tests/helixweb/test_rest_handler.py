@@ -65,25 +65,11 @@ def closing(site: Application) -> None:
         pool.shutdown()
 
 
-def test_requests_are_answered_and_connections_stay(
+async def test_requests_are_answered_and_connections_stay(
     key: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(handler.THREADS, "people", 1)
     site = Application()
-
-    @async_to_sync
-    async def scenario() -> None:
-        status, found = await asked(site, scope_of("/api/v1/nodes/", key, query="ordering=name"))
-        assert (status, [row["name"] for row in found["results"]]) == (
-            200, ["laptop", "mini", "tower"],
-        )  # fmt: skip
-        first = await here()
-        new = json.dumps({"cluster": cluster.pk, "name": "new"}).encode()
-        status, made = await asked(site, scope_of("/api/v1/nodes/", key, method="POST"), new)
-        assert (status, made["name"]) == (201, "new")
-        assert await here() is first is not None
-        status, refused = await asked(site, scope_of("/api/v1/nodes/", ""))
-        assert (status, refused["status"]) == (401, 401)
 
     async def here() -> Any:
         loop = asyncio.get_running_loop()
@@ -91,25 +77,31 @@ def test_requests_are_answered_and_connections_stay(
             site._pools["people"], lambda: connections["default"].connection
         )
 
-    scenario()
+    status, found = await asked(site, scope_of("/api/v1/nodes/", key, query="ordering=name"))
+    assert (status, [row["name"] for row in found["results"]]) == (
+        200, ["laptop", "mini", "tower"],
+    )  # fmt: skip
+    first = await here()
+    new = json.dumps({"cluster": cluster.pk, "name": "new"}).encode()
+    status, made = await asked(site, scope_of("/api/v1/nodes/", key, method="POST"), new)
+    assert (status, made["name"]) == (201, "new")
+    assert await here() is first is not None
+    status, refused = await asked(site, scope_of("/api/v1/nodes/", ""))
+    assert (status, refused["status"]) == (401, 401)
     closing(site)
 
 
-def test_a_stream_ends_when_nobody_listens(key: str, cluster: Cluster) -> None:
+async def test_a_stream_ends_when_nobody_listens(key: str, cluster: Cluster) -> None:
     site = Application()
     scope = scope_of("/api/v1/events/", key, query=f"topics=cluster:{cluster.pk}")
     scope["headers"].append((b"accept", b"text/event-stream"))
 
-    @async_to_sync
-    async def scenario() -> None:
-        talk = ApplicationCommunicator(site, scope)
-        await talk.send_input({"type": "http.request", "body": b""})
-        assert (await talk.receive_output(30))["status"] == 200
-        assert b"retry" in (await talk.receive_output(30))["body"]
-        await talk.send_input({"type": "http.disconnect"})
-        await talk.wait(30)
-
-    scenario()
+    talk = ApplicationCommunicator(site, scope)
+    await talk.send_input({"type": "http.request", "body": b""})
+    assert (await talk.receive_output(30))["status"] == 200
+    assert b"retry" in (await talk.receive_output(30))["body"]
+    await talk.send_input({"type": "http.disconnect"})
+    await talk.wait(30)
     closing(site)
 
 
@@ -132,13 +124,9 @@ def test_requests_of_a_key_are_written_before_the_process_ends(key: str, cluster
     closing(site)
 
 
-def test_pages_go_the_way_of_django(key: str) -> None:
+async def test_pages_go_the_way_of_django(key: str) -> None:
     site = Application()
 
-    @async_to_sync
-    async def scenario() -> None:
-        status, found = await asked(site, scope_of("/healthz", ""))
-        assert (status, found) == (200, {"status": "ok"})
-
-    scenario()
+    status, found = await asked(site, scope_of("/healthz", ""))
+    assert (status, found) == (200, {"status": "ok"})
     closing(site)
