@@ -3,7 +3,6 @@
 The use case is `plan_models.py`; commands, the web and tests import from here.
 """
 
-from planner.multi_model.deal import level_bound_tokens_per_s
 from planner.multi_model.plan_models import plan_models
 from planner.multi_model.shares import MIXED, ModelMix, ModelShare, NoDealFound, served_by
 
@@ -12,7 +11,6 @@ __all__ = [
     "ModelMix",
     "ModelShare",
     "NoDealFound",
-    "level_bound_tokens_per_s",
     "plan_models",
     "served_by",
 ]

@@ -5,13 +5,15 @@ that a flow F of its model takes. Bisection on the level finds the highest, whic
 A deal may also keep the models to few regions each, where that costs little of the level.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from planner.capacity import allowed_layers, throughput_tokens_per_s
 from planner.domain.rules import PlacementRules
 from planner.multi_model.shares import ModelShare, NoDealFound
-from planner.placers.base import CancelToken, NeverCancelled
+from planner.placers.base import CancelToken
 from planner.placers.solvers import highs
 from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolveOutcome
 from planner.tuning.served import DealTuning as tuned
@@ -25,11 +27,15 @@ class Kind:
     names: tuple[str, ...]
 
 
+Counts: TypeAlias = tuple[tuple[int, ...], ...]
+"""`counts[m][k]` nodes of kind k are for model m."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deal:
-    """`counts[m][k]` nodes of kind k are for model m; no deal has a level above the bound."""
+    """No deal has a level above the bound."""
 
-    counts: tuple[tuple[int, ...], ...]
+    counts: Counts
     level_tokens_per_s: float
     bound_tokens_per_s: float
 
@@ -42,14 +48,6 @@ def kinds_of(shares: tuple[ModelShare, ...]) -> list[Kind]:
     return [Kind(region=key[0], names=tuple(names)) for key, names in names_by_key.items()]
 
 
-def level_bound_tokens_per_s(shares: tuple[ModelShare, ...]) -> float:
-    """No mix of these models, with whatever placements, has a higher level."""
-    kinds = kinds_of(shares)
-    return highest_deal(
-        shares, kinds, weights=[share.weight for share in shares], cancel=NeverCancelled()
-    ).bound_tokens_per_s
-
-
 def highest_deal(
     shares: tuple[ModelShare, ...],
     kinds: Sequence[Kind],
@@ -59,7 +57,7 @@ def highest_deal(
 ) -> Deal:
     """The deal of the highest level, by bisection, or the highest so far. Raises NoDealFound."""
     high = min(
-        _work(share, kinds, flow=float("inf"), counts=[len(kind.names) for kind in kinds])
+        sum(len(kind.names) * work_per_node(share, kind.names[0], flow=math.inf) for kind in kinds)
         / share.problem.model.num_layers
         / weight
         for share, weight in zip(shares, weights, strict=True)
@@ -90,7 +88,7 @@ def gathered_deal(
     *,
     weights: Sequence[float],
     level_tokens_per_s: float,
-) -> Deal | None:
+) -> Counts | None:
     """A deal of that level which gives every model nodes in few regions; None: none was found.
 
     minimise sum v_mr  s.t.  sum_m y_km <= n_k,  sum_k y_km c_km >= L_m w_m level,
@@ -112,13 +110,7 @@ def gathered_deal(
             terms = [(1.0, of_model[position]) for position in here]
             model.add_at_most([*terms, (-float(nodes), visited)], 0.0)
     watcher, _ = _solve(model)
-    if not watcher.values:
-        return None
-    return Deal(
-        counts=_counts(watcher.values, columns),
-        level_tokens_per_s=level_tokens_per_s,
-        bound_tokens_per_s=float("inf"),
-    )
+    return _counts(watcher.values, columns) if watcher.values else None
 
 
 def work_per_node(share: ModelShare, name: str, *, flow: float) -> float:
@@ -133,20 +125,13 @@ def work_per_node(share: ModelShare, name: str, *, flow: float) -> float:
     )
 
 
-def _work(share: ModelShare, kinds: Sequence[Kind], *, flow: float, counts: Sequence[int]) -> float:
-    return sum(
-        count * work_per_node(share, kind.names[0], flow=flow)
-        for kind, count in zip(kinds, counts, strict=True)
-    )
-
-
 def _counts_for(
     shares: tuple[ModelShare, ...],
     kinds: Sequence[Kind],
     *,
     weights: Sequence[float],
     level: float,
-) -> tuple[tuple[tuple[int, ...], ...] | None, bool]:
+) -> tuple[Counts | None, bool]:
     """Counts that give every model the work of its flow at `level`, and whether none can.
 
     maximise t <= 1  s.t.  sum_m y_km <= n_k,  t <= sum_k y_km c_km / (L_m w_m level)  for all m.
@@ -194,5 +179,5 @@ def _solve(model: MixedIntegerModel) -> tuple[LastSolution, SolveOutcome]:
     return watcher, outcome
 
 
-def _counts(values: Sequence[float], columns: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+def _counts(values: Sequence[float], columns: list[list[int]]) -> Counts:
     return tuple(tuple(round(values[column]) for column in of_model) for of_model in columns)

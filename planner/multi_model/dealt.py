@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
-from planner.multi_model.deal import Deal, Kind
+from planner.multi_model.deal import Counts, Kind
 from planner.multi_model.shares import ModelShare, served_by
 from planner.placers.base import CancelToken
 from planner.plan_options import PlanOptions
@@ -14,11 +14,19 @@ from planner.planning import NoPlacementFound, compute_plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealt:
-    """Every model's nodes and plan, in the models' order, and what each serves / its weight."""
+    """Every model's nodes and plan, in the models' order."""
 
+    shares: tuple[ModelShare, ...]
     nodes: tuple[frozenset[str], ...]
     plans: tuple[Plan, ...]
-    levels_tokens_per_s: tuple[float, ...]
+
+    @property
+    def levels_tokens_per_s(self) -> tuple[float, ...]:
+        """What each model serves, of the flow or by estimate, / its weight."""
+        return tuple(
+            served_by(plan) / share.weight
+            for plan, share in zip(self.plans, self.shares, strict=True)
+        )
 
     @property
     def level_tokens_per_s(self) -> float:
@@ -26,7 +34,7 @@ class Dealt:
 
 
 def planned(
-    shares: Sequence[ModelShare],
+    shares: tuple[ModelShare, ...],
     nodes: Sequence[frozenset[str]],
     *,
     options: PlanOptions,
@@ -38,7 +46,7 @@ def planned(
         plan_on(share, own, options=options, seconds=seconds, cancel=cancel, start=None)
         for share, own in zip(shares, nodes, strict=True)
     )
-    return Dealt(nodes=tuple(nodes), plans=plans, levels_tokens_per_s=levels_of(shares, plans))
+    return Dealt(shares=shares, nodes=tuple(nodes), plans=plans)
 
 
 def plan_on(
@@ -68,21 +76,13 @@ def plan_on(
     return plan
 
 
-def levels_of(shares: Sequence[ModelShare], plans: Sequence[Plan]) -> tuple[float, ...]:
-    """The flow, or what is estimated to be served, / weight of each."""
-    return tuple(served_by(plan) / share.weight for plan, share in zip(plans, shares, strict=True))
-
-
-def nodes_of_models(
-    kinds: Sequence[Kind], deal: Deal, *, num_models: int
-) -> tuple[frozenset[str], ...]:
-    """Each kind's nodes in order: the first model's first; who is left over goes to the last."""
-    nodes: list[set[str]] = [set() for _ in range(num_models)]
+def nodes_of_models(kinds: Sequence[Kind], counts: Counts) -> tuple[frozenset[str], ...]:
+    """Each kind's nodes in order: the first model's first; the last model gets what is left."""
+    nodes: list[set[str]] = [set() for _ in counts]
     for position, kind in enumerate(kinds):
         given = 0
-        for number in range(num_models):
-            count = deal.counts[number][position]
-            nodes[number].update(kind.names[given : given + count])
-            given += count
+        for own, of_model in zip(nodes, counts, strict=True):
+            own.update(kind.names[given : given + of_model[position]])
+            given += of_model[position]
         nodes[-1].update(kind.names[given:])
     return tuple(frozenset(names) for names in nodes)

@@ -6,12 +6,12 @@ they have. Where the worse of the two is better than before, the exchange stays.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.domain.plan import Plan
 from planner.multi_model.deal import Kind, work_per_node
-from planner.multi_model.dealt import Dealt, levels_of, plan_on
-from planner.multi_model.shares import NOT_PLANNED, ModelShare, served_by
+from planner.multi_model.dealt import Dealt, plan_on
+from planner.multi_model.shares import NOT_PLANNED, served_by
 from planner.placers.base import CancelToken
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
@@ -36,7 +36,6 @@ class Exchange:
 
 
 def exchange_nodes(
-    shares: Sequence[ModelShare],
     kinds: Sequence[Kind],
     dealt: Dealt,
     *,
@@ -50,27 +49,25 @@ def exchange_nodes(
     has_gained = True
     while has_gained and best.level_tokens_per_s < enough_tokens_per_s:
         has_gained = False
-        for exchange in promising_exchanges(shares, kinds, best):
+        for exchange in promising_exchanges(kinds, best):
             if tries >= tuned.MOST_TRIES or stop.is_over():
                 return best
             tries += 1
             seconds = min(stop.left_s, tuned.TRY_SHARE_OF_TIME * options.time_limit_s)
-            changed = _changed(shares, best, exchange, options, seconds, stop)
+            changed = _changed(best, exchange, options, seconds, stop)
             if changed is not None and _is_better(changed, best):
                 best, has_gained = changed, True
                 break
     return best
 
 
-def promising_exchanges(
-    shares: Sequence[ModelShare], kinds: Sequence[Kind], dealt: Dealt
-) -> Iterator[Exchange]:
+def promising_exchanges(kinds: Sequence[Kind], dealt: Dealt) -> Iterator[Exchange]:
     """Those that give the worst model a node, the most promising first.
 
     A model's level is taken to change as the knapsack work of its nodes does. Of like nodes one
     without flow goes first.
     """
-    levels = dealt.levels_tokens_per_s
+    shares, levels = dealt.shares, dealt.levels_tokens_per_s
     receiver = min(range(len(shares)), key=levels.__getitem__)
     worst = levels[receiver]
     works = [
@@ -126,7 +123,6 @@ def _idle_first(kinds: Sequence[Kind], nodes: frozenset[str], plan: Plan) -> lis
 
 
 def _changed(
-    shares: Sequence[ModelShare],
     dealt: Dealt,
     exchange: Exchange,
     options: PlanOptions,
@@ -139,7 +135,7 @@ def _changed(
     for model in (exchange.receiver, exchange.donor):
         try:
             plans[model] = plan_on(
-                shares[model],
+                dealt.shares[model],
                 nodes[model],
                 options=options,
                 seconds=seconds,
@@ -148,9 +144,9 @@ def _changed(
             )
         except NOT_PLANNED:
             return None
-        if served_by(plans[model]) <= dealt.level_tokens_per_s * shares[model].weight:
+        if served_by(plans[model]) <= dealt.level_tokens_per_s * dealt.shares[model].weight:
             return None
-    return Dealt(nodes=nodes, plans=tuple(plans), levels_tokens_per_s=levels_of(shares, plans))
+    return replace(dealt, nodes=nodes, plans=tuple(plans))
 
 
 def _is_better(changed: Dealt, before: Dealt) -> bool:

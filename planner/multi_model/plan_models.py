@@ -11,12 +11,12 @@ judged by the objective.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from planner.domain.errors import PlannerError
 from planner.feasibility import restricted_problem
-from planner.multi_model.deal import Deal, Kind, gathered_deal, highest_deal, kinds_of
+from planner.multi_model.deal import Counts, Deal, Kind, gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import Dealt, nodes_of_models, planned
 from planner.multi_model.exchange import exchange_nodes
 from planner.multi_model.shares import NOT_PLANNED, ModelMix, ModelShare, NoDealFound, check_shares
@@ -53,14 +53,7 @@ def plan_models(
     best = _best_of_deals(shares, kinds, highest, options=options, stop=dealing)
     enough = math.inf if bound is None else bound * (1 - options.relative_gap)
     if best.level_tokens_per_s < enough:
-        best = exchange_nodes(
-            shares,
-            kinds,
-            best,
-            options=options,
-            stop=stop,
-            enough_tokens_per_s=enough,
-        )
+        best = exchange_nodes(kinds, best, options=options, stop=stop, enough_tokens_per_s=enough)
     return ModelMix(
         plans=best.plans,
         level_tokens_per_s=best.level_tokens_per_s,
@@ -76,15 +69,28 @@ def _best_of_deals(
     options: PlanOptions,
     stop: Stop,
 ) -> Dealt:
-    """Each round's deal follows from how the models did in the rounds before."""
+    """Each round's deal follows from how the models did in the rounds before.
+
+    One round only once the time for deals is over or the search is cancelled.
+    """
     weights = [share.weight for share in shares]
     best: Dealt | None = None
     failure: PlannerError | None = None
-    for number, deal in _deals(shares, kinds, highest, weights=weights, stop=stop):
+    for number, regions_may_cost in enumerate(tuned.REGIONS_MAY_COST):
+        if number > 0:
+            if stop.is_over():
+                break
+            try:
+                highest = highest_deal(shares, kinds, weights=weights, cancel=stop)
+            except NoDealFound:
+                break
+        counts = _counts_of_round(shares, kinds, highest, weights, regions_may_cost)
+        if counts is None:
+            continue
         try:
             dealt = planned(
                 shares,
-                nodes_of_models(kinds, deal, num_models=len(shares)),
+                nodes_of_models(kinds, counts),
                 options=options,
                 seconds=max(stop.left_s, tuned.LEAST_SHARE_OF_TIME * options.time_limit_s)
                 / (len(tuned.REGIONS_MAY_COST) - number)
@@ -98,7 +104,7 @@ def _best_of_deals(
             best = dealt
         levels = dealt.levels_tokens_per_s
         mean = sum(levels) / len(levels)
-        weights[:] = [
+        weights = [
             weight * mean / max(level, tuned.LEAST_LEVEL_SHARE * mean)
             for weight, level in zip(weights, levels, strict=True)
         ]
@@ -107,38 +113,15 @@ def _best_of_deals(
     return best
 
 
-def _deals(
+def _counts_of_round(
     shares: tuple[ModelShare, ...],
     kinds: Sequence[Kind],
     highest: Deal,
-    *,
     weights: list[float],
-    stop: Stop,
-) -> Iterator[tuple[int, Deal]]:
-    """Numbered deals by the weights as they are then; none where no deal is found any more.
-
-    None but the first once the time for deals is over or the search is cancelled.
-    """
-    has_regions = len({kind.region for kind in kinds}) > 1
-    for number, regions_may_cost in enumerate(tuned.REGIONS_MAY_COST):
-        if number > 0 and stop.is_over():
-            return
-        try:
-            deal = (
-                highest
-                if number == 0
-                else highest_deal(shares, kinds, weights=weights, cancel=stop)
-            )
-        except NoDealFound:
-            return
-        if has_regions and regions_may_cost is not None:
-            gathered = gathered_deal(
-                shares,
-                kinds,
-                weights=weights,
-                level_tokens_per_s=(1 - regions_may_cost) * deal.level_tokens_per_s,
-            )
-            if gathered is None:
-                continue
-            deal = gathered
-        yield number, deal
+    regions_may_cost: float | None,
+) -> Counts | None:
+    """The highest deal's, or of one to few regions; None if no such deal is found."""
+    if regions_may_cost is None or len({kind.region for kind in kinds}) == 1:
+        return highest.counts
+    level = (1 - regions_may_cost) * highest.level_tokens_per_s
+    return gathered_deal(shares, kinds, weights=weights, level_tokens_per_s=level)
