@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from planner.domain.placement import Placement
+from planner.domain.plan import Incumbent
 from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.placers.board import Objective, Score
 from planner.placers.budgeted_moves import moved_layers
 from planner.tuning.replanning import ReplanAnswersTuning as tuned
+
+ZERO_MOVES = "zero moves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,16 @@ class ReplanProgress(Protocol):
     """Called for every answer that no earlier one beats in both value and bytes."""
 
     def __call__(self, point: ReplanPoint, /) -> None: ...
+
+
+class LeastBound:
+    """The least bound on the flow that searches proved; hears of their progress."""
+
+    def __init__(self, tokens_per_s: float) -> None:
+        self.tokens_per_s = tokens_per_s
+
+    def __call__(self, incumbent: Incumbent, /) -> None:
+        self.tokens_per_s = min(self.tokens_per_s, incumbent.upper_bound_tokens_per_s)
 
 
 class Front:

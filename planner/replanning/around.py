@@ -1,6 +1,6 @@
 """The search around a running placement: more flow within few bytes, fewer bytes for much flow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.capacity import coverage_tokens_per_s
@@ -9,7 +9,9 @@ from planner.domain.problem import Problem
 from planner.placers.budgeted_moves import climb
 from planner.placers.range_annealing import RangeAnnealing, links_that_may_bind
 from planner.placers.stop import Stop
-from planner.replanning.answers import Front, ReplanPoint
+from planner.planning import NoPlacementFound, compute_plan
+from planner.replanning.answers import Front, LeastBound, ReplanPoint
+from planner.replanning.by_stages import ByStages
 from planner.replanning.options import ReplanOptions
 from planner.tuning.replanning import ReplanAroundTuning as tuned
 
@@ -81,11 +83,38 @@ class Around:
         for end in ends:
             self._front.offer(end, method=ANNEALED)
 
-    def search(self, fresh: ReplanPoint | None, stop: Stop) -> None:
-        """By turns raise the flow within a budget and lower the bytes of a flow, until both rest.
+    def from_scratch(self, stop: Stop, bound: LeastBound) -> list[Placement]:
+        """The best found without regard to what runs."""
+        plan = self._options.plan
+        limit_s = min(plan.time_limit_s, stop.left_s * tuned.SCRATCH_SHARE)
+        scratch = replace(plan, time_limit_s=limit_s)
+        try:
+            found = compute_plan(
+                self._problem, options=scratch, progress=bound, cancel=stop, clock=stop.clock
+            )
+        except NoPlacementFound:
+            return []
+        return [found.placement]
 
-        The second finds most: from a good placement that moves too much, the way down is short.
+    def offer(self, placement: Placement, *, method: str) -> ReplanPoint:
+        return self._front.offer(placement, method=method)
+
+    def search(self, fresh: ReplanPoint | None, bound: LeastBound, stop: Stop) -> None:
+        """First by programs over stages; then by annealing, by turns until both rest.
+
+        One turn raises the flow within a budget, the other lowers the bytes of a flow. The second
+        finds most: from a good placement that moves too much, the way down is short.
         """
+        budgets_layers = self._front.budgets(fresh, self._options.budget_bytes)
+        if not stop.is_over():
+            ByStages(
+                self._problem,
+                options=self._options,
+                front=self._front,
+                upper_bound_tokens_per_s=bound.tokens_per_s,
+            ).search(
+                stop.within(stop.left_s * tuned.STAGES_SHARE), budget_layers=min(budgets_layers)
+            )
         budgets = [
             _BudgetSearch(budget_layers=layers)
             for layers in self._front.budgets(fresh, self._options.budget_bytes)
@@ -98,6 +127,9 @@ class Around:
             for goal_search in goals:
                 if not goal_search.is_done and not stop.is_over():
                     self._load_less(goal_search, number=number)
+
+    def decide(self, budget_bytes: float | None, stop: Stop) -> None:
+        """Nothing is simulated: the front's best answer is chosen."""
 
     def _load_less(self, search: "_GoalSearch", *, number: int) -> None:
         goal = search.share * self._front.most_value

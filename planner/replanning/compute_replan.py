@@ -13,38 +13,28 @@ Bytes moved are newly held layers times the bytes of a layer; to drop layers cos
 flows are exact max flows of the changed problem under the rules.
 """
 
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
-from planner.domain.plan import Incumbent
-from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.flow_check import check_flow
+from planner.objectives.trial import Trials
 from planner.placers.alignment import aligned_to
 from planner.placers.base import NEVER, CancelToken
 from planner.placers.board import Score
 from planner.placers.flow_meter import flow_under
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-from planner.planning import (
-    NoPlacementFound,
-    compute_plan,
-    objective_of,
-    placements_to_serve,
-    serving_trials,
-)
-from planner.replanning.answers import Front, Replan, ReplanPoint, ReplanProgress
+from planner.planning import objective_of
+from planner.replanning.answers import ZERO_MOVES, Front, LeastBound, Replan, ReplanProgress
 from planner.replanning.around import Around
-from planner.replanning.by_stages import ByStages
 from planner.replanning.options import ReplanOptions
-from planner.replanning.served import ZERO_MOVES, AroundServed
-from planner.tuning.replanning import ReplanTuning as tuned
+from planner.replanning.served import AroundServed
 
 FROM_SCRATCH = "from scratch"
 ALIGNED = "from scratch, like nodes exchanged"
@@ -93,21 +83,34 @@ def replan(
     problem = restricted_problem(problem, options.plan.rules)
     plan_options = replace(options.plan, rules=options.plan.rules.once_restricted)
     options = replace(options, plan=plan_options)
+    objective = objective_of(problem, plan_options)
     front = Front(
         problem,
         running,
-        objective=objective_of(problem, plan_options),
+        objective=objective,
         elapsed=lambda: stop.elapsed_s,
         hear=progress,
     )
     kept = conform(problem, running, plan_options.rules)
     unmoved = front.offer(kept, method=ZERO_MOVES)
-    search = _search_flow if plan_options.objective == "flow" else _search_served
-    found = search(problem, kept, front, options=options, stop=stop)
-    pareto = front.pareto()
-    budget = options.budget_bytes
+    around = (
+        AroundServed(problem, kept, options=options, trials=objective, front=front)
+        if isinstance(objective, Trials)
+        else Around(problem, kept, options=options, front=front)
+    )
+    bound = LeastBound(upper_bound_tokens_per_s(problem))
+    fresh = None
+    around.repair()
+    if not stop.is_over():
+        for placement in around.from_scratch(stop, bound):
+            point = around.offer(placement, method=FROM_SCRATCH)
+            fresh = fresh or point
+            aligned = aligned_to(problem, placement, running, rules=plan_options.rules)
+            around.offer(aligned, method=ALIGNED)
+    around.search(fresh, bound, stop)
+    pareto, budget = front.pareto(), options.budget_bytes
     within = [point for point in pareto if budget is None or point.moved_bytes <= budget]
-    chosen = found.chosen or (within[-1] if within else unmoved)
+    chosen, forecast = around.decide(budget, stop) or (within[-1] if within else unmoved, None)
     flows = [
         flow_under(plan_options.search_options, problem, point.placement)
         for point in {id(point): point for point in (*pareto, chosen)}.values()
@@ -116,99 +119,11 @@ def replan(
         check_flow(flow, problem=problem)
     return Replan(
         zero_moves=unmoved,
-        from_scratch=found.fresh,
+        from_scratch=fresh,
         pareto=pareto,
         chosen=chosen,
         upper_bound_tokens_per_s=max(
-            found.upper_bound_tokens_per_s, *(flow.value_tokens_per_s for flow in flows)
+            bound.tokens_per_s, *(flow.value_tokens_per_s for flow in flows)
         ),
-        forecast=found.forecast,
+        forecast=forecast,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What a search leaves beside its answers; `chosen` only where it simulated some."""
-
-    fresh: ReplanPoint | None
-    upper_bound_tokens_per_s: float
-    chosen: ReplanPoint | None = None
-    forecast: PlanForecast | None = None
-
-
-def _search_flow(
-    problem: Problem, kept: Placement, front: Front, *, options: ReplanOptions, stop: Stop
-) -> _Found:
-    around = Around(problem, kept, options=options, front=front)
-    around.repair()
-    fresh, bound = None, upper_bound_tokens_per_s(problem)
-    if not stop.is_over():
-        limit_s = min(options.plan.time_limit_s, stop.left_s * tuned.SCRATCH_SHARE)
-        scratch = replace(options.plan, time_limit_s=limit_s)
-        fresh, proven = _from_scratch(problem, front, options=scratch, stop=stop)
-        bound = min(bound, proven)
-    if not stop.is_over():
-        ByStages(problem, options=options, front=front, upper_bound_tokens_per_s=bound).search(
-            stop.within(stop.left_s * tuned.STAGES_SHARE),
-            budget_layers=min(front.budgets(fresh, options.budget_bytes)),
-        )
-    around.search(fresh, stop)
-    return _Found(fresh=fresh, upper_bound_tokens_per_s=bound)
-
-
-def _from_scratch(
-    problem: Problem, front: Front, *, options: PlanOptions, stop: Stop
-) -> tuple[ReplanPoint | None, float]:
-    """The best answer found without regard to what runs, and the bound that was proven."""
-    bound = math.inf
-
-    def hear(incumbent: Incumbent) -> None:
-        nonlocal bound
-        bound = min(bound, incumbent.upper_bound_tokens_per_s)
-
-    try:
-        plan = compute_plan(problem, options=options, progress=hear, cancel=stop, clock=stop.clock)
-    except NoPlacementFound:
-        return None, bound
-    fresh = front.offer(plan.placement, method=FROM_SCRATCH)
-    front.offer(
-        aligned_to(problem, plan.placement, front.running, rules=options.rules), method=ALIGNED
-    )
-    return fresh, plan.upper_bound_tokens_per_s
-
-
-def _search_served(
-    problem: Problem, kept: Placement, front: Front, *, options: ReplanOptions, stop: Stop
-) -> _Found:
-    trials, rules = serving_trials(problem, options.plan), options.plan.rules
-    around = AroundServed(problem, kept, options=options, trials=trials, front=front)
-    around.repair()
-    fresh, bound = None, upper_bound_tokens_per_s(problem)
-
-    def hear(incumbent: Incumbent) -> None:
-        nonlocal bound
-        bound = min(bound, incumbent.upper_bound_tokens_per_s)
-
-    if not stop.is_over():
-        found = placements_to_serve(
-            problem,
-            options.plan,
-            trials,
-            stop=stop.within(stop.left_s * tuned.SERVED_SCRATCH_SHARE),
-            progress=hear,
-        )
-        for placement in found[: tuned.OFFERED]:
-            point = around.offer(placement, method=FROM_SCRATCH)
-            fresh = fresh or point
-            aligned = aligned_to(problem, placement, front.running, rules=rules)
-            around.offer(aligned, method=ALIGNED)
-    search_s = max(
-        stop.left_s * tuned.LEAST_SEARCH_SHARE, stop.left_s - around.expected_decision_s()
-    )
-    # Annealings need all the time there is; answers of fewer bytes are found on the way.
-    around.search(max(front.budgets(fresh, options.budget_bytes)), stop.within(search_s))
-    decision = around.decide(options.budget_bytes, stop)
-    if decision is None:
-        return _Found(fresh=fresh, upper_bound_tokens_per_s=bound)
-    chosen, forecast = decision
-    return _Found(fresh=fresh, upper_bound_tokens_per_s=bound, chosen=chosen, forecast=forecast)

@@ -20,11 +20,11 @@ from planner.objectives.stage_search import Loading, Stages, StageSearch
 from planner.objectives.trial import Trial, Trials
 from planner.placers.budgeted_moves import climb
 from planner.placers.stop import Stop
-from planner.replanning.answers import Front, ReplanPoint
+from planner.planning import placements_to_serve
+from planner.replanning.answers import ZERO_MOVES, Front, LeastBound, ReplanPoint
 from planner.replanning.options import ReplanOptions
 from planner.tuning.replanning import ReplanServedTuning as tuned
 
-ZERO_MOVES = "zero moves"
 ANNEALED = "stages by estimate"
 CLIMBED = "climbed"
 SIMULATED = "stages by simulation"
@@ -67,8 +67,8 @@ class AroundServed:
         front: Front,
     ) -> None:
         self._problem = problem
+        self._options = options
         self._rules = options.plan.rules
-        self._attempts = options.attempts
         self._seed = options.plan.seed
         self._trials = trials
         self._front = front
@@ -93,16 +93,32 @@ class AroundServed:
                     moves=tuned.REPAIR_MOVES_PER_NODE * len(self._problem.cluster.nodes),
                 )
 
+    def from_scratch(self, stop: Stop, bound: LeastBound) -> list[Placement]:
+        """The best few by estimate, found without regard to what runs."""
+        return placements_to_serve(
+            self._problem,
+            self._options.plan,
+            self._trials,
+            stop=stop.within(stop.left_s * tuned.SCRATCH_SHARE),
+            progress=bound,
+        )[: tuned.OFFERED]
+
     def offer(self, placement: Placement, *, method: str) -> ReplanPoint:
         """An answer to begin at, too."""
         point = self._front.offer(placement, method=method)
         self._offered.append(point)
         return point
 
-    def search(self, budget: int, stop: Stop) -> None:
-        """Raise what is served within the budget of layers, until rounds in a row find nothing."""
+    def search(self, fresh: ReplanPoint | None, bound: LeastBound, stop: Stop) -> None:
+        """Raise what is served within the budget of layers, until rounds in a row find nothing.
+
+        Annealings need all the time there is; answers of fewer bytes are found on the way.
+        """
+        budget = max(self._front.budgets(fresh, self._options.budget_bytes))
+        deciding_s = min((1 - tuned.LEAST_SEARCH_SHARE) * stop.left_s, self._expected_decision_s())
+        stop = stop.earlier(deciding_s)
         idle = 0
-        for number in range(self._attempts):
+        for number in range(self._options.attempts):
             if idle >= tuned.PATIENCE:
                 return
             way = _WAYS[number % len(_WAYS)]
@@ -121,7 +137,7 @@ class AroundServed:
                 )
             idle = 0 if self._value_within(budget) > before * (1 + tuned.LEAST_GAIN) else idle + 1
 
-    def expected_decision_s(self) -> float:
+    def _expected_decision_s(self) -> float:
         """About how long `decide` would like to take with what is known now."""
         best = max(self._offered, key=lambda point: point.value)
         if best.value <= 0:

@@ -11,6 +11,11 @@ class ReplanAnswersTuning:
 class ReplanAroundTuning:
     """Of `planner/replanning/around.py`."""
 
+    # A longer search from scratch raises the goal; a shorter one leaves time to come near it.
+    SCRATCH_SHARE = 0.3
+    # A program that was cut off at 0.45 of the time left 0.502 of the flow within a quarter of the
+    # bytes (het42 without node-40), with 0.6 0.958. Programs end by themselves on most losses.
+    STAGES_SHARE = 0.8
     # Half of the bound, in a hundredth of an annealing: a first answer within milliseconds.
     REPAIR_SHARE = 0.5
     REPAIR_EFFORT = 0.01
@@ -60,21 +65,12 @@ class ReplanByStagesTuning:
     MISLED_SHARE = 0.1
 
 
-class ReplanTuning:
-    """Of `planner/replanning/compute_replan.py`."""
-
-    # A longer search from scratch raises the goal; a shorter one leaves time to come near it.
-    SCRATCH_SHARE, SERVED_SCRATCH_SHARE = 0.3, 0.2
-    # A program that was cut off at 0.45 of the time left 0.502 of the flow within a quarter of the
-    # bytes (het42 without node-40), with 0.6 0.958. Programs end by themselves on most losses.
-    STAGES_SHARE = 0.8
-    LEAST_SEARCH_SHARE = 0.6  # around what runs, of what is left after the search from scratch
-    OFFERED = 5  # of the best from scratch
-
-
 class ReplanServedTuning:
     """Of `planner/replanning/served.py`."""
 
+    SCRATCH_SHARE = 0.2  # as ReplanAround.SCRATCH_SHARE
+    LEAST_SEARCH_SHARE = 0.6  # around what runs, of what is left after the search from scratch
+    OFFERED = 5  # of the best from scratch
     # A first valid plan within a second on 42 nodes.
     REPAIR_MOVES_PER_NODE, REPAIR_HOTNESS = 100, 0.1
     # Of an annealing: more nodes have more optima, but a move takes a time that grows with them.
