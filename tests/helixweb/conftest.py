@@ -84,8 +84,7 @@ TINY_PROBLEM: dict[str, Any] = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run tests that are coroutines as Django runs asynchronous views: its threads for database
-    work are this one."""
+    """Run tests that are coroutines as Django runs asynchronous views, in this thread."""
     test = pyfuncitem.obj
     if not inspect.iscoroutinefunction(test):
         return None

@@ -20,6 +20,11 @@ def denied(answer: Any, status: int, *words: str) -> None:
     contains(text, *words)
 
 
+def shows(answer: Any, *words: str) -> None:
+    """The answer has these words, whatever its status."""
+    contains(answer.content.decode(), *words)
+
+
 def contains(text: Any, *words: Any) -> None:
     for word in words:
         assert word in text, f"{word!r} is not in {text!r}"

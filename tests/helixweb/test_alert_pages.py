@@ -14,7 +14,7 @@ from helixweb.alerting.models import Alert, AlertRule, Channel, Silence
 from helixweb.alerting.templatetags.sentences import in_unit
 from helixweb.inventory.models import Change, Cluster
 from helixweb.inventory.services import records
-from tests.helixweb.looking import answered, contains, denied, fresh
+from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.metric_samples import bare_sample
 
 HOOK = {"way": "webhook", "url": "https://hooks.example/x"}
@@ -74,8 +74,7 @@ def test_a_threshold_is_said_as_people_say_it(value: float, unit: str, words: st
 
 def test_a_channel_shows_its_secret_once_and_in_no_log(cluster: Cluster, browser: Client) -> None:
     form = {"name": "ops", **HOOK, "least_severity": "warning", "enabled": "on"}
-    shown = browser.post(f"/alerts/channels/new/{cluster.pk}", form).content.decode()
-    assert "whsec_" in shown
+    shows(browser.post(f"/alerts/channels/new/{cluster.pk}", form), "whsec_")
     channel = Channel.unscoped.get()
     assert "whsec_" not in browser.get("/alerts/channels/").content.decode()
     assert "whsec_" in browser.post(f"/alerts/channels/{channel.pk}/secret").content.decode()

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
-from tests.helixweb.looking import answered, browser_of, contains
+from tests.helixweb.looking import answered, browser_of, contains, shows
 
 
 def client_with(user: Any, *scopes: str) -> APIClient:
@@ -37,8 +37,7 @@ def test_nobody_revokes_the_key_of_another(user: Any, django_user_model: Any) ->
 def test_a_new_key_is_shown_once_and_kept_as_its_hash(browser: Client) -> None:
     page = browser.post("/settings/api-keys/", {"name": "laptop", "scopes": ["read"]})
     key = ApiKey.objects.get()
-    shown = page.content.decode()
-    assert f"hlx_{key.key}." in shown
+    shows(page, f"hlx_{key.key}.")
     assert f"hlx_{key.key}." not in browser.get("/settings/api-keys/").content.decode()
 
 

@@ -16,7 +16,7 @@ from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
 from helixweb.inventory.services import joining, records
 from helixweb.operations import first_start
-from tests.helixweb.looking import answered, api_of, browser_of, denied, fresh
+from tests.helixweb.looking import answered, api_of, browser_of, denied, fresh, shows
 from tests.helixweb.process_doubles import FakeAgent
 
 ADDRESS = "192.0.2.5"
@@ -172,8 +172,7 @@ def test_an_administrator_of_one_cluster_gives_roles_there_and_nowhere_else(
         cluster.pk
     }
     browser = browser_of(user)
-    page = browser.get(f"/clusters/{cluster.pk}/access/").content.decode()
-    assert "alan" in page
+    shows(browser.get(f"/clusters/{cluster.pk}/access/"), "alan")
     sent = {"name": "alan", "role": "operator"}
     assert browser.post(f"/clusters/{cluster.pk}/access/", sent).status_code == 302
     assert Grant.objects.get(user__username="alan").role == "operator"

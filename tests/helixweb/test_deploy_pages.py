@@ -13,7 +13,7 @@ from process_doubles import FakeCluster, make_plan
 from helixweb.deployment.coordinators import curl_command
 from helixweb.deployment.models import Deployment, Status
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import answered, contains, denied, fresh
+from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.markup import tight
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -58,8 +58,7 @@ def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
     assert (deployment.page_tokens, deployment.kv_high_water) == (16, 0.9)
     assert deployment.max_context_tokens == joined.model.max_context_tokens
     assert deployment.created_by is not None
-    listed = browser.get("/deployments/").content.decode()
-    contains(listed, "tiny-llama", "deploying")
+    shows(browser.get("/deployments/"), "tiny-llama", "deploying")
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert f"It takes the place of deployment {deployment.pk}" in button
 
@@ -79,12 +78,10 @@ def test_what_follows_is_deployed_with_the_options_of_what_runs_that_both_can_be
 
 
 def test_pressing_twice_or_after_another_deploys_once(browser: Client, joined: FakeCluster) -> None:
-    page = browser.get(f"/deployments/new?plan={joined.plan.pk}").content.decode()
-    assert 'name="seen_generation" value="0"' in page
+    form = f"/deployments/new?plan={joined.plan.pk}"
+    shows(browser.get(form), 'name="seen_generation" value="0"')
     first = press_deploy(browser, joined, seen_generation="0")
-    again = browser.post(
-        f"/deployments/new?plan={joined.plan.pk}", {"seen_generation": "0", "page_tokens": "32"}
-    )
+    again = browser.post(form, {"seen_generation": "0", "page_tokens": "32"})
     assert again.status_code == 422
     shown = again.content.decode()
     contains(shown, f"deployment {first.pk} of tiny-llama is deploying", 'value="32"')
@@ -119,8 +116,7 @@ def test_the_page_shows_phase_message_and_progress_of_every_node(
     assert "Fetched 1.5 GB of 4 GB, 1 GB from node laptop, 500 MB from the hub" in page
     assert "about 2 min left" in page
     node = joined.agents["mini"].row
-    page_of_node = browser.get(f"/clusters/{joined.cluster.pk}/nodes/{node.pk}/").content.decode()
-    assert "Fetched 1.5 GB of 4 GB" in page_of_node
+    shows(browser.get(f"/clusters/{joined.cluster.pk}/nodes/{node.pk}/"), "Fetched 1.5 GB of 4 GB")
     joined.agents["mini"].beat(Phase.READY, generation=1, weights={"port": 9000, "fetch": fetch})
     later = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "about 2 min left" not in later
@@ -158,5 +154,4 @@ def test_a_revision_can_be_deployed_again_as_it_was(browser: Client, joined: Fak
     again = f"/deployments/new?plan={first.plan_id}&again={first.pk}"
     assert again.replace("&", "&amp;") in page
     assert f"/plans/compare?plan={first.plan_id}&amp;plan={second.plan_id}" in page
-    form = browser.get(again).content.decode()
-    contains(form, 'value="32"', 'value="tower=1"')
+    shows(browser.get(again), 'value="32"', 'value="tower=1"')

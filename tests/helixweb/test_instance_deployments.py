@@ -14,7 +14,7 @@ from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, plan_by, refused, told
-from tests.helixweb.looking import answered, contains, fresh
+from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -143,8 +143,7 @@ def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
     page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     contains(page, "failed; starts again", "exited with status 1", "CUDA oom")
     node = Node.unscoped.get(cluster=two.cluster, name=name)
-    page = browser.get(f"/clusters/{two.cluster.pk}/nodes/{node.pk}/").content.decode()
-    assert "CUDA oom" in page
+    shows(browser.get(f"/clusters/{two.cluster.pk}/nodes/{node.pk}/"), "CUDA oom")
 
 
 def test_a_server_that_answers_keeps_a_deployment_from_having_failed(two: Instances) -> None:
@@ -181,8 +180,7 @@ def test_servers_of_somebody_alone_are_a_deployment_that_is_ready_once_one_answe
     assert told_that("", is_open=False) is Status.DEPLOYING
     assert told_that("it does not answer: refused", is_open=False) is Status.FAILED
     assert deployment.message == f"{names[0]}: it does not answer: refused"
-    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    assert "it does not answer: refused" in page
+    shows(browser.get(f"/deployments/{deployment.pk}/"), "it does not answer: refused")
     assert told_that("no vllm:x among its metrics", is_open=True) is Status.READY
     assert told_that("old news", is_open=True, coming_generation=1) is Status.DEPLOYING
 
@@ -315,14 +313,12 @@ def test_a_plan_with_an_instance_that_no_message_can_tell_of_is_not_deployed(
 def test_the_form_takes_backends_as_words(browser: Client, two: Instances) -> None:
     first = min(two.plan.document["placement"])
     address = f"/deployments/new?plan={two.plan.pk}"
-    answer = answered(browser.post(address, {"backend_by_node": f"{first}=sglang"}), 422)
-    assert "is no backend" in answer.content.decode()
+    denied(browser.post(address, {"backend_by_node": f"{first}=sglang"}), 422, "is no backend")
     answer = browser.post(address, {"backend_by_node": f"{first}=vllm", "theta": "1.5"})
     assert answer.status_code == 302
     deployment = Deployment.unscoped.latest("pk")
     assert (deployment.backend_by_node, deployment.theta) == ({first: "vllm"}, 1.5)
-    page = browser.get(f"{address}&again={deployment.pk}").content.decode()
-    assert f"{first}=vllm" in page
+    shows(browser.get(f"{address}&again={deployment.pk}"), f"{first}=vllm")
 
 
 def test_a_mixed_plan_has_pipelines_beside_its_instances(cluster: Cluster, user: Any) -> None:
@@ -344,8 +340,7 @@ def test_pipelines_beside_instances_have_their_own_row(browser: Client, two: Ins
     deployment = two.deploy()
     pipelines = InstanceTraffic(node="", condition="ready", open=True, answered_total=5)
     two.coordinator.report(generation=deployment.generation, instances={PIPELINES: pipelines})
-    page = browser.get(f"/deployments/{deployment.pk}/").content.decode()
-    contains(page, "the pipelines", "100.0 %")
+    shows(browser.get(f"/deployments/{deployment.pk}/"), "the pipelines", "100.0 %")
 
 
 def test_an_emulated_node_runs_no_instance(api: APIClient, two: Instances) -> None:

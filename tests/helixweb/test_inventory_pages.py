@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from helixweb.inventory.models import Cluster, LanguageModel, Link, Node, Profile
 from helixweb.inventory.services import records
-from tests.helixweb.looking import answered, contains, fresh
+from tests.helixweb.looking import answered, contains, fresh, shows
 from tests.helixweb.markup import tight
 
 LINK = {"bandwidth_bytes_per_s": "100", "latency_s": "20"}
@@ -30,8 +30,7 @@ def test_an_empty_cluster_says_how_to_begin(browser: Client) -> None:
 def test_pages_of_node_network_and_model_show_numbers(browser: Client, cluster: Cluster) -> None:
     mini = Node.unscoped.get(name="mini")
     answer = browser.get(reverse("node", args=[cluster.pk, mini.pk]))
-    node = answer.content.decode()
-    contains(node, "100 Mbit/s", "20 ms")
+    shows(answer, "100 Mbit/s", "20 ms")
     (profile,) = answer.context["profiles"]
     assert [speed for _, _, speed, _ in profile.steps] == [150.0, 70.0]
     network = text_of(browser, "network", cluster.pk)

@@ -20,7 +20,7 @@ from planner.reweigh import reweigh
 from planner.serialization import plan_from_dict, problem_from_dict
 from runtime.protocol.control import LinkStats
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import contains
+from tests.helixweb.looking import contains, shows
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -262,8 +262,7 @@ def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_
     (link,) = Link.unscoped.filter(cluster=cluster, origin="measured")
     assert (link.source, link.target) == serving.ends
     assert link.bandwidth_bytes_per_s == SLOW
-    history = browser.get(f"/changes/?cluster={cluster.pk}&kind=link").content.decode()
-    assert serving.ends[0] in history
+    shows(browser.get(f"/changes/?cluster={cluster.pk}&kind=link"), serving.ends[0])
     link.delete()
     assert api.post(f"/api/v1/clusters/{cluster.pk}/keep-measured-links/").json() == {"kept": 1}
     assert Link.unscoped.filter(cluster=cluster, bandwidth_bytes_per_s=SLOW).exists()

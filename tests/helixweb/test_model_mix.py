@@ -13,7 +13,7 @@ from helixweb.planning.options import options_from_json
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules
 from planner.serialization import problem_from_dict
-from tests.helixweb.looking import answered, denied, fresh
+from tests.helixweb.looking import answered, denied, fresh, shows
 from tests.helixweb.searching import SEARCH
 
 MIXES = "/api/v1/model-mixes/"
@@ -103,8 +103,7 @@ def test_the_page_starts_a_mix_and_shows_its_plans(
     answer = browser.post(address, {**form, f"weight-{models[1].pk}": "0.5"})
     mix = ModelMix.unscoped.get()
     assert answer.headers["Location"] == f"/plans/mixes/{mix.pk}/"
-    waiting = browser.get(f"/plans/mixes/{mix.pk}/").content.decode()
-    assert f'data-topics="model-mix:{mix.pk}"' in waiting
+    shows(browser.get(f"/plans/mixes/{mix.pk}/"), f'data-topics="model-mix:{mix.pk}"')
     planned(mix)
     page = browser.get(f"/plans/mixes/{mix.pk}/").content.decode()
     for run in mix.runs.all():

@@ -13,7 +13,7 @@ from helixweb.common.models import Event
 from helixweb.deployment import node_log
 from helixweb.deployment.log_models import NodeLogLine
 from helixweb.inventory.models import Cluster
-from tests.helixweb.looking import answered, contains
+from tests.helixweb.looking import answered, contains, shows
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -83,8 +83,7 @@ def test_an_agent_that_tells_without_end_is_held_back(agent: FakeAgent) -> None:
 def test_the_page_shows_the_lines_that_are_asked_for(agent: FakeAgent, browser: Client) -> None:
     tell(agent, line("<b>usual</b>"), line("careful", level="warning"), line("bad", level="error"))
     page = f"/clusters/{agent.row.cluster_id}/nodes/{agent.row.pk}/"
-    whole = browser.get(page).content.decode()
-    contains(whole, "&lt;b&gt;usual&lt;/b&gt;", f"node:{agent.row.pk}")
+    shows(browser.get(page), "&lt;b&gt;usual&lt;/b&gt;", f"node:{agent.row.pk}")
     for address in (f"{page}?level=warning&lines=50", f"{page}log?level=warning&lines=50"):
         text = browser.get(address).content.decode()
         contains(text, "careful", "bad")

@@ -17,7 +17,7 @@ from runtime.checkpoints.hub_names import HubSettings, weight_sources
 from runtime.checkpoints.weight_places import Places
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.weight_access import WeightAccess
-from tests.helixweb.looking import answered, contains, fresh
+from tests.helixweb.looking import answered, contains, fresh, shows
 from tests.runtime.hub_server import COMMIT, HubServer, hub_server
 
 NAME = "org/small"
@@ -127,8 +127,7 @@ def test_a_name_that_the_site_cannot_look_up_is_deployed_as_written_and_the_page
     settings.HF_ENDPOINT = "http://127.0.0.1:9"
     deployment = joined.deploy()
     assert ordered(joined, "tower") == NAME
-    shown = browser.get(reverse("deployment", args=[deployment.pk])).content.decode()
-    assert "can hold different versions" in shown
+    shows(browser.get(reverse("deployment", args=[deployment.pk])), "can hold different versions")
     settings.HF_HUB_OFFLINE = True
     joined.model.checkpoint = f"{NAME}@{COMMIT}"
     joined.model.save()

@@ -15,7 +15,7 @@ from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.serialization import problem_from_dict
-from tests.helixweb.looking import answered
+from tests.helixweb.looking import answered, shows
 
 
 @pytest.fixture
@@ -203,8 +203,7 @@ def test_plans_are_compared_side_by_side(
     browser: Client, plan: Plan, twin: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = browser.get("/plans/compare", {"plan": [plan.pk, twin.pk]})
-    shown = page.content.decode()
-    assert f"plan {twin.pk}" in shown
+    shows(page, f"plan {twin.pk}")
     lines = {line["node"]: line["differs"] for line in page.context["comparison"]["nodes"]}
     assert lines["tower"]
     assert sum(lines.values()) == 1

@@ -16,7 +16,7 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.plan_options import BASELINES, PlanOptions
-from tests.helixweb.looking import answered, contains
+from tests.helixweb.looking import answered, contains, shows
 from tests.helixweb.markup import tight
 from tests.helixweb.searching import SEARCH, begun, claimed, searched
 
@@ -124,8 +124,7 @@ def test_a_rule_that_cannot_be_is_refused_by_name(
     browser: Client, form: dict[str, Any], typed: dict[str, Any], says: str
 ) -> None:
     answer = answered(browser.post("/plans/new", {**form, **typed}), 422)
-    page = answer.content.decode()
-    contains(page, says, '<details class="card" open>')
+    shows(answer, says, '<details class="card" open>')
     assert not PlanRun.unscoped.exists()
 
 
@@ -153,8 +152,7 @@ def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
     assert "does not fit" in text(
         browser, f"/plans/new/fit?cluster={form['cluster']}&model={form['model']}"
     )
-    page = browser.post("/plans/new", form).content.decode()
-    contains(page, "can hold 2 layers", "add nodes")
+    shows(browser.post("/plans/new", form), "can hold 2 layers", "add nodes")
     assert not PlanRun.unscoped.exists()
 
 

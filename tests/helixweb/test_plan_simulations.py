@@ -17,7 +17,7 @@ from helixweb.planning.services import simulating
 from helixweb.planning.services.simulating import forecast_from_json
 from planner.plan_options import PlanOptions
 from planner.workload.request import InvalidWorkload
-from tests.helixweb.looking import answered, contains, fresh
+from tests.helixweb.looking import answered, contains, fresh, shows
 from tests.helixweb.searching import begun, claimed, end_with, found_for
 
 # A lease writes from a thread of its own: a test's transaction would be in its way.
@@ -134,5 +134,4 @@ def test_a_run_for_decoding_shows_its_unit(browser: Client, cluster: Cluster, us
     assert best.objective_value == PlanRun.unscoped.get().objective_value
     end_with(run, lease, found)
     assert fresh(run).objective_value == found.forecast.value
-    shown = browser.get(f"/plans/{run.pk}/").content.decode()
-    contains(shown, "Searched for: decode throughput", "Max flow")
+    shows(browser.get(f"/plans/{run.pk}/"), "Searched for: decode throughput", "Max flow")

@@ -34,7 +34,7 @@ from helixweb.planning.services.simulating import forecast_from_json
 from planner.domain.instance import InstanceTimes, PlannedInstance
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import layer_times_of
-from tests.helixweb.looking import contains, fresh
+from tests.helixweb.looking import contains, fresh, shows
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -168,8 +168,7 @@ def test_the_present_load_is_simulated_when_it_changes(served: Served, browser: 
     figures = agreement_of(served.row, now=served.now).figures
     assert [each.name for each in figures] == list(Quantity)
     assert all(each.predicted is not None for each in figures)
-    page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
-    assert "Predicted by simulation of 8" in page
+    shows(browser.get(f"/deployments/{served.row.pk}/predictions/"), "Predicted by simulation of 8")
 
 
 def test_output_is_compared_at_the_same_load_only(served: Served) -> None:
@@ -213,8 +212,7 @@ def test_whole_model_instances_are_not_simulated_as_pipelines(
     served.requests()
     predict_live(served.now)
     assert not LivePrediction.unscoped.exists()
-    page = browser.get(f"/deployments/{served.row.pk}/predictions/").content.decode()
-    assert "instances are not simulated" in page
+    shows(browser.get(f"/deployments/{served.row.pk}/predictions/"), "instances are not simulated")
 
 
 def test_traffic_refines_a_profile_beside_what_plans_use(served: Served) -> None:

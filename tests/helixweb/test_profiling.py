@@ -28,7 +28,7 @@ from runtime.protocol.profiling import (
     ProfilingPhase,
     ProfilingProgress,
 )
-from tests.helixweb.looking import answered, contains, denied, fresh
+from tests.helixweb.looking import answered, denied, fresh, shows
 from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
 
@@ -224,8 +224,7 @@ def test_a_person_orders_it_on_the_page_and_may_cancel(measured: Measured, brows
     page = f"/clusters/{node.cluster_id}/nodes/{node.pk}/"
     assert "Measure the node" in browser.get(page).content.decode()
     browser.post(f"{page}measure", {"model": measured.cluster.model.pk})
-    shown = browser.get(page).content.decode()
-    contains(shown, "Measuring it for tiny-llama", 'value="0.000"')
+    shows(browser.get(page), "Measuring it for tiny-llama", 'value="0.000"')
     browser.post(f"{page}measure/cancel")
     browser.post(f"{page}measure/cancel")
     assert "Measure the node" in browser.get(page).content.decode()
@@ -237,8 +236,7 @@ def test_a_person_orders_it_on_the_page_and_may_cancel(measured: Measured, brows
 def test_earlier_versions_can_be_used(measured: Measured, api: APIClient, browser: Client) -> None:
     row = measured.measure("tower")
     profile = row.version.profile
-    shown = browser.get(f"/profiles/{profile.pk}/").content.decode()
-    contains(shown, "3.1%, 12.0%", "plans use it")
+    shows(browser.get(f"/profiles/{profile.pk}/"), "3.1%, 12.0%", "plans use it")
     first = profile.versions.get(number=1)
     browser.post(f"/profiles/{profile.pk}/versions/{first.pk}/use")
     assert fresh(profile).tokens_per_s == [400.0, 200.0, 100.0]
@@ -431,8 +429,7 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
         assert [(one.phase, one.batch) for one in order.check] == [
             ("decode", 1), ("decode", 4), ("prompt", 1),
         ]  # fmt: skip
-        page = browser.get(f"/clusters/{cluster.pk}/").content.decode()
-        assert "checks what tower measured" in page
+        shows(browser.get(f"/clusters/{cluster.pk}/"), "checks what tower measured")
         checked = tuple(
             one.model_copy(update={"seconds": slower * one.seconds}) for one in order.check
         )

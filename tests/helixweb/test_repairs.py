@@ -22,7 +22,7 @@ from helixweb.inventory.services.records import create, update
 from helixweb.planning.models import PlanRun
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import answered, contains, denied
+from tests.helixweb.looking import answered, contains, denied, shows
 from tests.helixweb.recorded import recorded
 
 # A search has a thread that looks into the database as well.
@@ -228,8 +228,7 @@ def test_a_placement_that_may_not_be_deployed_by_itself_says_why(
     assert automatic.beat() == [State.FAILED]
     assert "has no checkpoint" in automatic.rows[0].why
     assert automatic.serving == automatic.deployment
-    page = browser.get(f"/deployments/{automatic.deployment.pk}/").content.decode()
-    assert "has no checkpoint" in page
+    shows(browser.get(f"/deployments/{automatic.deployment.pk}/"), "has no checkpoint")
 
 
 class _Killed(BaseException):
@@ -364,8 +363,7 @@ def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: C
         {"repair": "offered"},
         {"repair": "dismissed"},
     )
-    page = browser.get(f"/deployments/{asking.deployment.pk}/").content.decode()
-    assert "dismissed" in page
+    shows(browser.get(f"/deployments/{asking.deployment.pk}/"), "dismissed")
     answer = browser.post(f"/repairs/{asking.rows[0].pk}/deploy", follow=True)
     assert "offers nothing any more" in answer.content.decode()
 

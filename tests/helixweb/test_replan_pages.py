@@ -18,7 +18,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replanning import unmoved_score, zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
-from tests.helixweb.looking import answered, contains, denied, fresh
+from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.searching import SEARCH, begun
 
 OPTIONS = PlanOptions(time_limit_s=0.5)
@@ -78,8 +78,7 @@ def test_another_answer_becomes_a_plan_of_its_own(
     plan: Plan, user: Any, api: APIClient, browser: Client
 ) -> None:
     run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
-    page = browser.get(f"/plans/{run.pk}/").content.decode()
-    contains(page, "What moved bytes bring", "Make it a plan")
+    shows(browser.get(f"/plans/{run.pk}/"), "What moved bytes bring", "Make it a plan")
     answer = browser.post(f"/plans/{run.pk}/adopt", {"point": "0"})
     adopted = PlanRun.unscoped.latest("pk")
     assert answer.headers["Location"] == f"/plans/{adopted.pk}/"
@@ -145,8 +144,7 @@ def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
 
 def test_what_cannot_be_planned_is_said(plan: Plan, cluster: Cluster, browser: Client) -> None:
     cluster.profiles.all().delete()
-    page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()
-    assert "is not known for model" in page
+    shows(browser.get(f"/plans/by-id/{plan.pk}/replan"), "is not known for model")
 
 
 def test_rest_replans_and_shows_the_answers(plan: Plan, api: APIClient) -> None:

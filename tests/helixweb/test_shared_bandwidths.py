@@ -17,7 +17,7 @@ from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
-from tests.helixweb.looking import answered, contains, denied
+from tests.helixweb.looking import answered, denied, shows
 from tests.helixweb.searching import begun
 
 Document = dict[str, Any]
@@ -123,8 +123,7 @@ def test_what_cannot_be_shared_is_refused_with_the_remedy(
 
 def test_the_network_page_shows_them_and_their_forms(shared: Cluster, browser: Client) -> None:
     url = reverse("network", args=[shared.pk])
-    page = browser.get(url).content.decode()
-    contains(page, "uplink", "100 Mbit/s", "tower, coordinator", "out of its members")
+    shows(browser.get(url), "uplink", "100 Mbit/s", "tower, coordinator", "out of its members")
     new = reverse("shared-bandwidth-new", args=[shared.pk])
     typed = {
         "name": "wan", "members": "home\nmini\n", "direction": "ingress", "scope": "nic",

@@ -13,7 +13,7 @@ from helixweb.inventory.stale_profiles import stale_profiles
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.profiling import ProfilingPhase, ProfilingProgress
-from tests.helixweb.looking import contains
+from tests.helixweb.looking import contains, shows
 from tests.helixweb.recorded import recorded
 from tests.helixweb.test_profiling import FOUND, Measured
 
@@ -59,8 +59,7 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
     node = offer("tower", 12_000_000)
     (why,) = reasons("tower")
     contains(why, "9 MB", "12 MB")
-    page = browser.get(reverse("node", args=[node.cluster_id, node.pk])).content.decode()
-    assert why in page
+    shows(browser.get(reverse("node", args=[node.cluster_id, node.pk])), why)
     rows = browser.get("/nodes/").context["rows"]
     assert [row.node.name for row in rows if row.is_stale] == ["tower"]
     model = measured.cluster.model.pk
