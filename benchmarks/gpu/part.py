@@ -59,11 +59,20 @@ def stage(order: dict[str, Any]) -> dict[str, Any]:
         ),
     )
     if launch.engine.engine is Engine.VLLM:
-        from runtime.engine.vllm_opening import open_vllm as open_stage
+        from runtime.engine.vllm_engine import VllmEngine
+
+        engine: Any = VllmEngine
     else:
-        from runtime.engine.loading import open_model as open_stage
+        from runtime.engine.helix_engine import HelixEngine
+
+        engine = HelixEngine
+    from runtime.engine.opening import open_stage
+
     opened = open_stage(
-        launch, progress=lambda _done, _total: None, on_lost=lambda message: sys.exit(message)
+        launch,
+        engine,
+        progress=lambda _done, _total: None,
+        on_lost=lambda message: sys.exit(message),
     )
     backend: Any = opened.backend
     host = backend._runner.host

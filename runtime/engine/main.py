@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -274,13 +275,14 @@ def serve(
         departure = Departure(shall_leave, within_s=launch.leave_within_s, clock=time.monotonic)
         stage = _make_stage(launch, opened, sockets, transport, events, departure)
         logger.info(
-            "%s runs layers [%d, %d) with %d KV pages in steps of %d tokens on %s",
+            "%s runs layers [%d, %d) with %d KV pages in steps of %d tokens on %s (%s)",
             launch.name,
             assignment.first,
             assignment.end,
             opened.backend.kv_manager.total,
             opened.limits.max_batch_tokens,
             opened.device,
+            opened.backend.engine,
         )
         events.write(ReadyEvent(generation=assignment.generation, stats=stage.stats()))
         orders.follow(stage.add)
@@ -375,21 +377,29 @@ def _open_model(
     def tell_fetch(fetch: WeightFetch) -> None:
         events.write(FetchingEvent(fetch=fetch))
 
-    # imported here: an emulated stage runs without torch, and one environment lacks vLLM
     if is_vllm:
         require_vllm()
         progress(0, 0)  # its imports take seconds
-        with loading("runtime.engine.vllm_opening"):
-            from runtime.engine.vllm_opening import open_vllm
+    # imported here: an emulated stage runs without torch, and one environment lacks vLLM
+    with loading("runtime.engine.opening"):
+        from runtime.engine.opening import open_stage
 
-        return open_vllm(
-            launch, reason=reason, progress=progress, on_lost=end_at_once, tell_fetch=tell_fetch
-        )
-    with loading("runtime.engine.loading"):
-        from runtime.engine.loading import open_model
+        engine: Any
+        if is_vllm:
+            from runtime.engine.vllm_engine import VllmEngine
 
-    return open_model(
-        launch, reason=reason, progress=progress, on_lost=end_at_once, tell_fetch=tell_fetch
+            engine = VllmEngine
+        else:
+            from runtime.engine.helix_engine import HelixEngine
+
+            engine = HelixEngine
+    return open_stage(
+        launch,
+        engine,
+        reason=reason,
+        progress=progress,
+        on_lost=end_at_once,
+        tell_fetch=tell_fetch,
     )
 
 

@@ -3,7 +3,7 @@
 Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from runtime.engine.host_memory import Parcel
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Work
 from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
+from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.decoder import Decoder, Rotation
 
 
@@ -61,9 +62,14 @@ class ModelRunner(StepRunner):
     def weights_bytes(self) -> int:
         return self._decoder.config.weights_bytes_of(self._decoder.held)
 
-    def run_with(self, decoder: Decoder) -> None:
-        """Run the layers of `decoder` from the next step on."""
-        self._decoder = decoder
+    def add(self, parts: Iterable[Decoder]) -> None:
+        """Run their layers too, which are of the same model. Of our own families only."""
+        for part in parts:
+            self._decoder = _own(self._decoder).joined(_own(part))
+
+    def forget(self, layers: Collection[int]) -> None:
+        """See `StepRunner`. Of our own families only."""
+        self._decoder = _own(self._decoder).only(set(self.held).difference(layers))
 
     @torch.inference_mode()
     def logits(self, hidden_RD: Tensor) -> Tensor:
@@ -92,6 +98,12 @@ class ModelRunner(StepRunner):
             return hidden_RD
 
         return run
+
+
+def _own(decoder: Decoder) -> CompactDecoder:
+    if not isinstance(decoder, CompactDecoder):
+        raise TypeError(f"a {type(decoder).__name__} keeps the layers that it was loaded with")
+    return decoder
 
 
 def _span(work: Work) -> Span:

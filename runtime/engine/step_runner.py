@@ -105,6 +105,10 @@ class StepRunner(ABC):
     def held(self) -> Collection[int]:
         """The layers whose weights are in memory, as numbered in the model."""
 
+    @abstractmethod
+    def forget(self, layers: Collection[int]) -> None:
+        """Free the weights of these, of which no request runs any."""
+
     @property
     @abstractmethod
     def cache(self) -> RankCache: ...

@@ -20,13 +20,15 @@ from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.kv_cache import page_bytes
+from runtime.engine.largest_step import CudaMemory, pages_beside_step
 from runtime.engine.limits import EngineLimits
+from runtime.engine.memory import pages_in_free_memory
 from runtime.engine.step_runner import RunnerShape
 from runtime.engine.vllm_cache import VllmCache
 from runtime.engine.vllm_graphs import Record, graph_sizes
 from runtime.engine.vllm_model import VllmModel
 from runtime.engine.vllm_runner import VllmRunner
-from runtime.models.free_memory import require_memory
+from runtime.models.free_memory import free_bytes, require_memory
 from runtime.models.model_config import DTYPES
 from runtime.protocol.engines import VLLM_VERSION
 
@@ -40,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmLayers:
-    """Layers in memory, before they have a KV cache."""
+    """Implements `ReadLayers`."""
 
     model: VllmModel
     sizes: DecoderSizes
@@ -51,11 +53,26 @@ class VllmLayers:
         paths = ", ".join(self.model.paths)
         return f"vLLM {VLLM_VERSION} on {self.model.device} in {self.sizes.dtype_name} ({paths})"
 
+    def pages(self, limits: EngineLimits, *, planned: int, budget_bytes: int) -> int:
+        """See `ReadLayers`: on a GPU what the largest step leaves."""
+        model, sizes = self.model, self.sizes
+        if model.device.type != "cuda":
+            free = free_bytes(model.device)
+            ranges = [model.layers]
+            return min(planned, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=ranges))
+        return pages_beside_step(
+            model.run_largest,
+            CudaMemory(model.device),
+            limits,
+            budget_bytes=budget_bytes,
+            page_bytes=page_bytes(sizes, page_tokens=limits.page_tokens),
+            n_layers=len(model.layers),
+        )
+
     def runner(
         self, *, pages: int, most_pages: int = 0, wire_dtype: torch.dtype | None = None
     ) -> VllmRunner:
-        """Runs the layers with a cache of `pages` pages. `wire_dtype`: that of rows that come and
-        go; None: as computed."""
+        """See `ReadLayers`."""
         model, sizes = self.model, self.sizes
         cache = VllmCache(
             [model],

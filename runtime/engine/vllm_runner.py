@@ -52,7 +52,7 @@ class VllmRunner(StepRunner):
         self._cache.add(model)
 
     def forget(self, layers: Collection[int]) -> None:
-        """Free their weights."""
+        """See `StepRunner`."""
         for model in self._models:
             model.forget(layers)
         for model in [model for model in self._models if not model.held]:

@@ -27,9 +27,10 @@ from runtime.engine.choosing import (
     require_vllm,
     stdout_for_events,
 )
+from runtime.engine.helix_engine import HelixEngine
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
-from runtime.profiler.measured_layers import MeasuredLayers, OwnLayers
+from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.measurement import Measurement, Rehearse
 from runtime.profiler.node_sweep import FoundT, fitted_equation
 from runtime.profiler.rehearsal import NoAnswer, rehearse
@@ -189,7 +190,7 @@ def measure_node(
     if profile.layer_times is None:
         why = measurement.why_no_layer(memory_budget_bytes=budget_bytes, kv_minimum=minimum)
         raise ValueError(f"{why}: raise the memory budget, or lower the model's longest request")
-    stored, sweep = measurement.layers.stored, measurement.sweep
+    stored, sweep = measurement.layers.engine.stored, measurement.sweep
     model = sweep.latency_model()
     return NodeMeasurement(
         gpu=profile.gpu,
@@ -229,7 +230,9 @@ def _prepare(
         limits=EngineLimits(
             page_tokens=_PAGE_TOKENS,
             max_batch_tokens=_MAX_BATCH_TOKENS,
-            max_context_tokens=min(order.max_context_tokens, layers.sizes.max_position_embeddings),
+            max_context_tokens=min(
+                order.max_context_tokens, layers.engine.sizes.max_position_embeddings
+            ),
         ),
         memory_budget_bytes=launch.memory_budget_bytes,
         clock=clock,
@@ -239,8 +242,9 @@ def _prepare(
 
 def _open_layers(source: WeightSource, launch: ProfilingLaunch) -> MeasuredLayers:
     if launch.engine.engine is not Engine.VLLM:
-        return OwnLayers(source, launch.engine.compute_dtype)
+        return MeasuredLayers(HelixEngine(source, launch.engine))
     require_vllm()
-    from runtime.profiler.vllm_layers import VllmLayers  # in vLLM's environment only
+    from runtime.engine.vllm_engine import VllmEngine  # in vLLM's environment only
 
-    return VllmLayers(source, launch.engine.compute_dtype)
+    without_graphs = launch.engine.model_copy(update={"decode_graphs": False})
+    return MeasuredLayers(VllmEngine(source, without_graphs))

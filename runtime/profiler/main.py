@@ -16,10 +16,11 @@ from planner.memory import DEFAULT_KV_REQUESTS
 from planner.serialization.problem_file import profile_to_dict
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.command_numbers import SIZE_HELP, positive_int, ratio, size_bytes
+from runtime.engine.helix_engine import HelixEngine
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.model_config import ModelConfig
-from runtime.profiler.measured_layers import OwnLayers
+from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.measurement import Measurement
 from runtime.profiler.node_sweep import FoundT
 from runtime.profiler.rehearsal import NoAnswer
@@ -67,7 +68,7 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str, Any]:
-    layers = OwnLayers(WeightSource(folder=arguments.checkpoint))
+    layers = MeasuredLayers(HelixEngine(WeightSource(folder=arguments.checkpoint)))
     workload = Workload(
         mean_prompt_tokens=arguments.mean_prompt_tokens,
         mean_output_tokens=arguments.mean_output_tokens,
@@ -80,7 +81,7 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
             page_tokens=arguments.page_tokens,
             max_batch_tokens=arguments.max_batch_tokens,
             max_context_tokens=(
-                arguments.max_context_tokens or layers.sizes.max_position_embeddings
+                arguments.max_context_tokens or layers.engine.sizes.max_position_embeddings
             ),
         ),
         memory_budget_bytes=max(node.memory_budget_bytes for node in nodes),
@@ -104,7 +105,7 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
             print(f"{node.name}: {why}, fewer with a lower --max-context-tokens", file=sys.stderr)
         profiles[node.name] = profile_to_dict(profile)
     return {
-        "model": model_numbers(arguments.checkpoint.resolve().name, layers.sizes),
+        "model": model_numbers(arguments.checkpoint.resolve().name, layers.engine.sizes),
         "workload": asdict(workload),
         "compute_profiles": profiles,
     }

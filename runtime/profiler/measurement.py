@@ -45,9 +45,9 @@ class Measurement:
         self._checkpoint, self._clock = checkpoint, clock
         self._workload, self._limits = workload, limits
         context_tokens = int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2)
-        free = max(0, free_bytes(layers.device) - layers.deep_bytes)
+        free = max(0, free_bytes(layers.engine.device) - layers.deep_bytes)
         room_bytes = min(memory_budget_bytes, free)
-        pages = room_bytes // page_bytes(layers.sizes, page_tokens=limits.page_tokens)
+        pages = room_bytes // page_bytes(layers.engine.sizes, page_tokens=limits.page_tokens)
         self.sweep = NodeSweep(
             layers,
             context_tokens=max(1, min(context_tokens, limits.max_context_tokens - 1)),
@@ -85,10 +85,10 @@ class Measurement:
         self, name: str, *, memory_budget_bytes: int, relative_speed: float, kv_minimum: KvMinimum
     ) -> ComputeProfile:
         """Of a node with that memory and speed; `max_layers` may be 0. Call `run` first."""
-        device = self.layers.device
+        device = self.layers.engine.device
         return compute_profile(
             name,
-            config=self.layers.sizes,
+            config=self.layers.engine.sizes,
             limits=self._limits_of_stages,
             times=self.sweep.step_times(),
             beside=self._beside,
@@ -101,7 +101,9 @@ class Measurement:
 
     def why_no_layer(self, *, memory_budget_bytes: float, kv_minimum: KvMinimum) -> str:
         """A clause for people, of a node whose profile holds no layer."""
-        needed = least_bytes(self.layers.sizes, self._limits_of_stages, kv_minimum=kv_minimum)
+        needed = least_bytes(
+            self.layers.engine.sizes, self._limits_of_stages, kv_minimum=kv_minimum
+        )
         return (
             f"{memory_budget_bytes:.0f} bytes hold no layer of {self._checkpoint.name}; one layer "
             f"and KV cache for {kv_minimum} need {needed} bytes"
@@ -110,5 +112,5 @@ class Measurement:
     @property
     def _limits_of_stages(self) -> EngineLimits:
         """With what the allocator lost at the peak of what was measured."""
-        reserve_bytes = allocator_overhead_bytes(self.layers.device)
+        reserve_bytes = allocator_overhead_bytes(self.layers.engine.device)
         return replace(self._limits, reserve_bytes=reserve_bytes)

@@ -79,10 +79,10 @@ def rehearse(
     """Serve for some rounds, each after a rest; a model of one layer has no stages. `clock` is in
     seconds. Raises what opening the layer raises, and NoAnswer."""
     rounds = min(_ROUNDS, limits.max_context_tokens - 2)
-    if layers.sizes.num_layers < 2 or rounds < 1:
+    if layers.engine.sizes.num_layers < 2 or rounds < 1:
         return Beside(head_s=0.0, handling_s=0.0, hop_s=0.0)
     runner = layers.last(limits, pages=REQUESTS * (limits.context_pages + 1))
-    grammars = Grammars(checkpoint, vocab_size=layers.sizes.vocab_size)
+    grammars = Grammars(checkpoint, vocab_size=layers.engine.sizes.vocab_size)
     backend = _TimedBackend(runner, grammars=grammars, clock=clock)
     turns, rounds_s = _served(backend, limits=limits, clock=clock, rounds=rounds, rest_s=rest_s)
     return beside(turns, rounds_s)

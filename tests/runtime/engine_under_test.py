@@ -11,11 +11,12 @@ import torch
 
 from runtime.engine.backend import Opened
 from runtime.engine.grammar import Grammars
+from runtime.engine.helix_engine import HelixEngine
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
-from runtime.engine.loading import open_model
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
+from runtime.engine.opening import open_stage
 from runtime.engine.step_runner import Runner, StepRunner
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
@@ -80,10 +81,10 @@ def backend_of(runner: Runner, checkpoint: Path) -> ModelBackend:
 def open_launch(launch: StageLaunch) -> Opened:
     """As the process of a stage opens it."""
     if IS_VLLM:
-        from runtime.engine.vllm_opening import open_vllm
+        from runtime.engine.vllm_engine import VllmEngine
 
-        return open_vllm(launch, progress=no_progress, on_lost=lambda message: None)
-    return open_model(launch, progress=no_progress, on_lost=lambda message: None)
+        return open_stage(launch, VllmEngine, progress=no_progress, on_lost=lambda message: None)
+    return open_stage(launch, HelixEngine, progress=no_progress, on_lost=lambda message: None)
 
 
 def fill_pages(runner: Runner, value: float) -> None:

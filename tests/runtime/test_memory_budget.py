@@ -23,8 +23,9 @@ from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 from runtime.engine.backend import Backend
+from runtime.engine.helix_engine import HelixEngine
 from runtime.engine.limits import EngineLimits
-from runtime.engine.loading import open_model
+from runtime.engine.opening import open_stage
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
@@ -66,7 +67,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
-from runtime.engine.loading import open_model
+from runtime.engine.helix_engine import HelixEngine
+from runtime.engine.opening import open_stage
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import Hop, Route, Sampling
@@ -90,7 +92,7 @@ def opened(first, end, budget):
         assignment=assignment, name="n", bind="tcp://127.0.0.1:1", secret_key_file="x",
         public_key="k" * 40, memory_budget_bytes=budget,
     )
-    return open_model(launch, progress=lambda done, total: None, on_lost=print)
+    return open_stage(launch, HelixEngine, progress=lambda done, total: None, on_lost=print)
 
 def step(stage, first, end, requests, n_tokens):
     runner = stage.backend._runner
@@ -290,7 +292,9 @@ def opened(checkpoint: Path, held: LayerRange, budget: int) -> Backend:
         public_key="k" * 40,
         memory_budget_bytes=budget,
     )
-    return open_model(launch, progress=lambda _done, _all: None, on_lost=pytest.fail).backend
+    return open_stage(
+        launch, HelixEngine, progress=lambda _done, _all: None, on_lost=pytest.fail
+    ).backend
 
 
 def answered(route: Route, stages: dict[str, Backend]) -> int:

@@ -11,7 +11,8 @@ import pytest
 from fake_web import PATIENCE_S, TOKEN, FakeWeb, wait_until
 from hub_server import HubServer, hub_server
 
-from runtime.engine.loading import open_model
+from runtime.engine.helix_engine import HelixEngine
+from runtime.engine.opening import open_stage
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import DesiredState, PeerAddress, StageAssignment
@@ -63,8 +64,11 @@ def test_a_stage_opens_layers_of_a_model_on_a_hub_with_one_progress_for_all(
         memory_budget_bytes=1 << 28,
         weights=WeightAccess(directory=str(tmp_path / "store")),
     )
-    opened = open_model(
-        launch, progress=lambda done, total: seen.append((done, total)), on_lost=pytest.fail
+    opened = open_stage(
+        launch,
+        HelixEngine,
+        progress=lambda done, total: seen.append((done, total)),
+        on_lost=pytest.fail,
     )
     layer_bytes = read_config(checkpoint).weights_bytes(1, 2)
     assert seen[-1] == (2 * layer_bytes, 2 * layer_bytes)  # fetched, then read

@@ -114,7 +114,7 @@ class Writes(StepRunner):
     def logits(self, hidden_RD: Tensor) -> Tensor:
         raise AssertionError("no step of these tests is sampled")
 
-    _prepare_step = _prepare_layers = _embed = logits  # type: ignore[assignment]
+    _prepare_step = _prepare_layers = _embed = forget = logits  # type: ignore[assignment]
 
 
 class Loopback:
