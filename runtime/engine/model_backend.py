@@ -16,10 +16,10 @@ from torch import Tensor
 from runtime.engine.backend import Drawn, ModelShape, Rows, StepResult
 from runtime.engine.grammar import Grammar, GrammarError, Grammars, GrammarUnavailable
 from runtime.engine.pages import KvCacheManager
+from runtime.engine.ranks import Runner
 from runtime.engine.sampled_row import SampledRow, TokenHistory
 from runtime.engine.sampling_batch import Pick, SamplingBatch
 from runtime.engine.sequence import RequestKey, Sequence, Work
-from runtime.engine.step_runner import Runner
 from runtime.protocol.data import DType, Reason, Sampling
 
 logger = logging.getLogger(__name__)

@@ -22,9 +22,8 @@ from runtime.engine.memory import (
     stage_memory,
 )
 from runtime.engine.model_backend import ModelBackend
-from runtime.engine.ranks import OnLost, RankGroup, RankLost
+from runtime.engine.ranks import OnLost, RankGroup, RankLost, Runner
 from runtime.engine.stage_engine import StageEngine
-from runtime.engine.step_runner import Runner
 from runtime.engine.weight_peers import peers_of
 from runtime.models.free_memory import require_memory
 from runtime.models.linear import UnknownProducts

@@ -10,7 +10,6 @@ Legend: P pages, U those in use; a page is of any shape.
 import logging
 import math
 import mmap
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,32 +22,8 @@ logger = logging.getLogger(__name__)
 _PAGES_AT_ONCE = 1024
 
 
-class PageMemory(Protocol):
-    """`pages_P` is the memory; of another size, and perhaps elsewhere, after `resize`."""
-
-    @property
-    def pages_P(self) -> Tensor: ...
-
-    @property
-    def claimed_bytes(self) -> int:
-        """Of it, at least so much is taken from the system."""
-
-    def resize(self, pages: int, moves: PageMoves) -> None:
-        """Have so many pages. What is in those that `moves` names stays, where it says; what is in
-        others is left to chance."""
-
-
-def page_memory(
-    pages: int, page_shape: tuple[int, ...], *, most: int, dtype: torch.dtype, device: torch.device
-) -> PageMemory:
-    """Zeros. `most` pages are the most that it is expected to become."""
-    if device.type == "cpu":
-        return HostPages(pages, page_shape, most=max(pages, most), dtype=dtype)
-    return DevicePages(pages, page_shape, dtype=dtype, device=device)
-
-
 class HostPages:
-    """Implements `PageMemory` for a CPU."""
+    """Memory of pages on a CPU. `claimed_bytes` of `pages_P` at least are taken from the system."""
 
     def __init__(
         self, pages: int, page_shape: tuple[int, ...], *, most: int, dtype: torch.dtype
@@ -66,7 +41,8 @@ class HostPages:
         self.claimed_bytes = self.pages_P.nbytes
 
     def resize(self, pages: int, moves: PageMoves) -> None:
-        """See `PageMemory`."""
+        """Have so many pages, `pages_P`, perhaps elsewhere. What is in those that `moves` names
+        stays, where it says; what is in others is left to chance."""
         before_U, after_U = torch.from_numpy(moves.before), torch.from_numpy(moves.after)
         if pages > len(self._all_P):
             kept_P = self.pages_P
@@ -92,7 +68,7 @@ class HostPages:
 
 
 class DevicePages:
-    """Implements `PageMemory` for a GPU.
+    """Memory of pages on a GPU.
 
     What is in use waits beside, or on the host where the device has no room for it, and the memory
     before is given back first: no one else may keep `pages_P`.
@@ -114,7 +90,7 @@ class DevicePages:
         return self.pages_P.nbytes
 
     def resize(self, pages: int, moves: PageMoves) -> None:
-        """See `PageMemory`."""
+        """See `HostPages`."""
         device, dtype = self.pages_P.device, self.pages_P.dtype
         before_U, after_U = (torch.from_numpy(places) for places in (moves.before, moves.after))
         aside_bytes = len(before_U) * math.prod(self._page_shape) * dtype.itemsize
@@ -125,6 +101,18 @@ class DevicePages:
             torch.cuda.empty_cache()
         self.pages_P = torch.zeros((pages, *self._page_shape), dtype=dtype, device=device)
         self.pages_P[after_U.to(device)] = aside_U.to(device)
+
+
+PageMemory = HostPages | DevicePages
+
+
+def page_memory(
+    pages: int, page_shape: tuple[int, ...], *, most: int, dtype: torch.dtype, device: torch.device
+) -> PageMemory:
+    """Zeros. `most` pages are the most that it is expected to become."""
+    if device.type == "cpu":
+        return HostPages(pages, page_shape, most=max(pages, most), dtype=dtype)
+    return DevicePages(pages, page_shape, dtype=dtype, device=device)
 
 
 def copied(pages_P: Tensor, chosen_U: Tensor, *, place: torch.device) -> Tensor:

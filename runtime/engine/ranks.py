@@ -34,12 +34,12 @@ from runtime.engine.follower import (
     RankShare,
     Resize,
 )
-from runtime.engine.host_memory import HostMemory
-from runtime.engine.pages import BlockTable, KvCacheManager
+from runtime.engine.kv_cache import PageCache
+from runtime.engine.pages import BlockTable
 from runtime.engine.rank_process import run_rank
 from runtime.engine.sequence import Work
 from runtime.engine.step_changes import TableSender
-from runtime.engine.step_runner import RankCache, RunnerShape, StepRunner
+from runtime.engine.step_runner import StepRunner
 from runtime.models.checkpoint import Progress
 from runtime.models.free_memory import free_bytes
 
@@ -55,25 +55,17 @@ class RankLost(RuntimeError):
 class LeadingCache:
     """Rank 0's share of the KV cache, `cache`, and what the others have to do with theirs."""
 
-    def __init__(self, cache: RankCache, tell: Tell) -> None:
+    def __init__(self, cache: PageCache, tell: Tell) -> None:
+        self.kv_manager = cache.kv_manager
         self._cache = cache
         self._tell = tell
         self._cleared: list[int] = []
         cache.kv_manager.watch(self._cleared.extend)
 
     @property
-    def kv_manager(self) -> KvCacheManager:
-        return self._cache.kv_manager
-
-    @property
     def nbytes(self) -> int:
         """Of rank 0."""
         return self._cache.nbytes
-
-    @property
-    def claimed_bytes(self) -> int:
-        """Of rank 0."""
-        return self._cache.claimed_bytes
 
     def take_cleared(self) -> tuple[int, ...]:
         """Pages given out since the last call."""
@@ -82,7 +74,7 @@ class LeadingCache:
         return cleared
 
     def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
-        """See `StepCache`. Raises RankLost."""
+        """See `PageCache`. Raises RankLost."""
         moves = self.kv_manager.resize(pages, tables)
         self._tell(Resize(cleared=self.take_cleared(), pages=pages, moves=moves))
         self._cache.move(pages, moves)
@@ -91,32 +83,20 @@ class LeadingCache:
 class LeadingRunner:
     """Runs a step on all ranks; the `ModelBackend` of a tensor-parallel stage owns one.
 
-    Runs rank 0's part of each step, `runner`, and has the other ranks run theirs.
-
-    Implements `Runner`.
+    Runs rank 0's part of each step, `runner`, and has the other ranks run theirs. Is used as a
+    `StepRunner` is.
     """
 
     def __init__(self, group: "RankGroup", runner: StepRunner) -> None:
         self._group = group
         self._runner = runner
-        self._cache = LeadingCache(runner.cache, group.tell)
+        self.shape, self.host = runner.shape, runner.host
+        self.cache = LeadingCache(runner.cache, group.tell)
         self._tables = TableSender()
-
-    @property
-    def shape(self) -> RunnerShape:
-        return self._runner.shape
-
-    @property
-    def host(self) -> HostMemory:
-        return self._runner.host
 
     @property
     def held(self) -> Collection[int]:
         return self._runner.held
-
-    @property
-    def cache(self) -> LeadingCache:
-        return self._cache
 
     @property
     def weights_bytes(self) -> int:
@@ -129,7 +109,7 @@ class LeadingRunner:
     def forward(self, step: Items[Work]) -> Tensor:
         """See `StepRunner`. Raises RankLost."""
         change = self._tables.change(step)
-        self._group.tell(Forward(cleared=self._cache.take_cleared(), change=change))
+        self._group.tell(Forward(cleared=self.cache.take_cleared(), change=change))
         with self._group.in_step():
             return self._runner.forward(step)
 
@@ -139,6 +119,9 @@ class LeadingRunner:
         with self._group.in_step():
             distributed.broadcast(hidden_RD.contiguous(), src=0)
             return self._runner.logits(hidden_RD)
+
+
+Runner = StepRunner | LeadingRunner
 
 
 class RankGroup:

@@ -8,10 +8,9 @@ Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.engine.host_memory import HostMemory, Parcel, Sent, host_memory
-from runtime.engine.pages import BlockTable, KvCacheManager, PageMoves
+from runtime.engine.kv_cache import PageCache
 from runtime.engine.sequence import Work
 
 
@@ -32,59 +31,6 @@ class RunnerShape:
     vocab_size: int
     dtype: torch.dtype
     wire_dtype: torch.dtype
-
-
-class StepCache(Protocol):
-    """The memory of the pages that `kv_manager` gives out."""
-
-    @property
-    def kv_manager(self) -> KvCacheManager: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    @property
-    def claimed_bytes(self) -> int:
-        """Of `nbytes`, at least so much is taken from the system."""
-
-    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
-        """Have `pages` from now on, those in use as they were; see `KvCacheManager.resize`."""
-
-
-class RankCache(StepCache, Protocol):
-    """A rank's share of the pages, whose books rank 0 keeps for all."""
-
-    def clear(self, pages: list[int]) -> None:
-        """Clear them before a step writes to them."""
-
-    def move(self, pages: int, moves: PageMoves) -> None:
-        """Have memory for `pages`, and what is in the moved ones where they are now."""
-
-
-class Runner(Protocol):
-    """What samples behind a step needs of what runs it; used from one thread."""
-
-    @property
-    def shape(self) -> RunnerShape: ...
-
-    @property
-    def host(self) -> HostMemory: ...
-
-    @property
-    def held(self) -> Collection[int]: ...
-
-    @property
-    def cache(self) -> StepCache: ...
-
-    @property
-    def weights_bytes(self) -> int: ...
-
-    @property
-    def kv_bytes(self) -> int: ...
-
-    def forward(self, step: Items[Work]) -> Tensor: ...
-
-    def logits(self, hidden_RD: Tensor) -> Tensor: ...
 
 
 # Rows [R, D] before some layers, their positions [R] and their places [R] among the step's rows
@@ -111,7 +57,7 @@ class StepRunner(ABC):
 
     @property
     @abstractmethod
-    def cache(self) -> RankCache: ...
+    def cache(self) -> PageCache: ...
 
     @property
     @abstractmethod

@@ -3,7 +3,7 @@
 Every attention layer is given the whole pool; the page tables say what is whose.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from runtime.engine.host_memory import Parcel
+from runtime.engine.kv_cache import PageCache
 from runtime.engine.page_memory import page_memory
-from runtime.engine.pages import BlockTable, KvCacheManager, PageMoves
+from runtime.engine.pages import PageMoves
 
 
 class Binds(Protocol):
@@ -23,7 +24,7 @@ class Binds(Protocol):
     def unbind(self) -> None: ...
 
 
-class VllmCache:
+class VllmCache(PageCache):
     """Owns the KV cache of vLLM's layers; a `VllmRunner` reads and writes it.
 
     Pages of `page_bytes` bytes. `most_pages`: that it is expected to become.
@@ -42,25 +43,16 @@ class VllmCache:
         self._models = models
         self._device = device
         self._given_out: list[int] = []
-        self.kv_manager = KvCacheManager(pages=pages, page_tokens=page_tokens, prepare=self.clear)
         self._memory = page_memory(
             pages, (page_bytes,), most=most_pages, dtype=torch.int8, device=device
         )
+        super().__init__(self._memory, pages=pages, page_tokens=page_tokens)
         self._bind()
 
     @property
     def pool_PB(self) -> Tensor:
         """Valid until the next `resize`."""
         return self._memory.pages_P
-
-    @property
-    def nbytes(self) -> int:
-        return self.pool_PB.nbytes
-
-    @property
-    def claimed_bytes(self) -> int:
-        """Of `nbytes`, at least so much is taken from the system."""
-        return self._memory.claimed_bytes
 
     def add(self, model: Binds) -> None:
         """Have it keep its keys and values in these pages too."""
@@ -73,14 +65,11 @@ class VllmCache:
         self._models.remove(model)
 
     def clear(self, pages: list[int]) -> None:
-        """Note pages that a request just got; `prepare` clears them, once a step."""
+        """See `PageCache`: notes them; `prepare` clears them, once a step."""
         self._given_out += pages
 
     def prepare(self, parcel: Parcel) -> Callable[[], None]:
-        """What clears the pages given out since, once what it adds to `parcel` is sent.
-
-        Kernels read whole pages, and NaN survives a mask.
-        """
+        """What clears the pages given out since, once what it adds to `parcel` is sent."""
         if not self._given_out:
             return lambda: None
         given_out_P = parcel.add(np.array(self._given_out, dtype=np.int64))
@@ -90,17 +79,13 @@ class VllmCache:
     def _zero(self, pages_P: Tensor) -> None:
         self.pool_PB.index_fill_(0, pages_P, 0)
 
-    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
-        """Have `pages` from now on, those in use as they were; see `KvCacheManager.resize`."""
-        self.move(pages, self.kv_manager.resize(pages, tables))
-
     def move(self, pages: int, moves: PageMoves) -> None:
-        """Have memory for `pages`, and what is in the moved ones where they are now."""
+        """See `PageCache`."""
         self._zero(torch.tensor(self._given_out, dtype=torch.int64, device=self._device))
         self._given_out.clear()
         for model in self._models:
             model.unbind()
-        self._memory.resize(pages, moves)
+        super().move(pages, moves)
         self._bind()
 
     def _bind(self) -> None:

@@ -17,7 +17,8 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.opening import open_stage
-from runtime.engine.step_runner import Runner, StepRunner
+from runtime.engine.ranks import Runner
+from runtime.engine.step_runner import StepRunner
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
 from runtime.protocol.stage_pipe import StageLaunch

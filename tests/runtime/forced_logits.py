@@ -9,8 +9,8 @@ import torch
 from engine_under_test import ENGINE, backend_of, make_runner
 from torch import Tensor
 
+from runtime.engine.ranks import Runner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.engine.step_runner import Runner
 from runtime.protocol.data import Hop, Route, Sampling
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)

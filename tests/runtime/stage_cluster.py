@@ -13,8 +13,8 @@ from in_memory_network import InMemoryNetwork
 
 from runtime.engine.backend import Backend, Opened
 from runtime.engine.limits import EngineLimits
+from runtime.engine.ranks import Runner
 from runtime.engine.stage import Stage
-from runtime.engine.step_runner import Runner
 from runtime.protocol.data import (
     DType,
     Entry,

@@ -159,7 +159,7 @@ class PagesOnADevice(PagesOfManyRequests):
     def __init__(self) -> None:
         super().__init__()
         shape = (PAGE_TOKENS, CONFIG.num_kv_heads, CONFIG.head_size)
-        self.memory._key, self.memory._value = (
+        self.memory._memories = tuple(
             DevicePages(30, shape, dtype=CONFIG.dtype, device=CPU) for _ in range(2)
         )
 

@@ -16,9 +16,8 @@ from runtime.engine.follower import RankPart, RankShare
 from runtime.engine.helix_ranks import HelixShare
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.ranks import RankGroup, RankLost
+from runtime.engine.ranks import RankGroup, RankLost, Runner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.engine.step_runner import Runner
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
 from runtime.models.free_memory import free_bytes
