@@ -39,8 +39,6 @@ class InstanceSettings:
     vllm_command: tuple[str, ...] = ("vllm",)
     vllm_arguments: tuple[str, ...] = ()
     transformers_command: tuple[str, ...] = ("transformers",)
-    start_patience_s: float = 900.0
-    drain_patience_s: float = 120.0
 
     @property
     def is_alone(self) -> bool:
@@ -60,12 +58,7 @@ def spec_of(
     Raises CannotRun.
     """
     _check(order, settings)
-    common = {
-        "name": order.name,
-        "port": port,
-        "start_patience_s": settings.start_patience_s,
-        "drain_patience_s": settings.drain_patience_s,
-    }
+    common = {"name": order.name, "port": port}
     if order.backend == "vllm":
         return VllmInstance(
             backend="vllm",

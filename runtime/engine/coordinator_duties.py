@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from runtime.engine.coordinators import Coordinators
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, Refusal
-from runtime.engine.outbox import Outbox, entry_of
 from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.shares import Shares
-from runtime.protocol.data import Entry, Flag, Message, Reason
+from runtime.protocol.data import Entry, Flag, Kind, Message, Reason, StageStatus
 from runtime.protocol.payloads import LIFE_BYTES, life_of
+from runtime.protocol.stage_spans import pack_spans
+from runtime.transport.base import SendError, Transport
 from runtime.transport.heartbeats import PeerEvent
 
 logger = logging.getLogger(__name__)
@@ -21,40 +22,65 @@ logger = logging.getLogger(__name__)
 class CoordinatorDuties:
     """Owns what a stage owes its coordinators; the stage's loop calls it.
 
-    Acts on what `coordinators` knows; the parts are the stage's.
+    Acts on what `coordinators` knows, and sends over `transport`, of the process `incarnation`; the
+    parts are the stage's. A coordinator that cannot be reached is logged once.
     """
 
     def __init__(
         self,
         coordinators: Coordinators,
         *,
+        transport: Transport,
+        incarnation: int,
         shares: Shares,
-        outbox: Outbox,
         intake: Intake,
         hosting: Hosting,
         kv_manager: KvCacheManager,
         clock: Callable[[], float],
     ) -> None:
         self._coordinators = coordinators
+        self._transport = transport
+        self._incarnation = incarnation
         self._shares = shares
-        self._outbox = outbox
         self._intake = intake
         self._running_requests = intake.running_requests
         self._hosting = hosting
         self._kv_manager = kv_manager
         self._clock = clock
+        self._unheard: set[str] = set()
 
     def tell_room(self) -> None:
-        """Which generations there are, and how many pages for whom."""
-        elsewhere = self._shares.elsewhere(self._coordinators.told, total=self._kv_manager.total)
-        self._outbox.status(self._hosting.ranges, self._kv_manager, elsewhere=elsewhere)
+        """Which generations there are, and how many pages for which coordinator."""
+        kv_manager = self._kv_manager
+        elsewhere = self._shares.elsewhere(self._coordinators.told, total=kv_manager.total)
+        for coordinator, pages_elsewhere in elsewhere.items():
+            for generation, layers in self._hosting.ranges.items():
+                status = StageStatus(
+                    incarnation=self._incarnation,
+                    first=layers.start,
+                    end=layers.stop,
+                    page_tokens=kv_manager.page_tokens,
+                    pages_total=kv_manager.total,
+                    pages_used=kv_manager.used,
+                    pages_elsewhere=pages_elsewhere,
+                )
+                message = Message(kind=Kind.STATUS, generation=generation, status=status)
+                self._send(coordinator, message)
+
+    def leave(self) -> None:
+        """Report that the stage ends soon, under each generation that is not retired."""
+        life = life_of(self._incarnation)
+        for generation in self._hosting.ranges:
+            message = Message(kind=Kind.LEAVING, generation=generation, payload=life)
+            for coordinator in self._coordinators.told:
+                self._send(coordinator, message)
 
     def refuse(self, refusals: list[Refusal]) -> None:
         """Together with the room there is, where another coordinator may have taken it."""
         is_full = any(refusal.reason is Reason.NO_KV_PAGES for refusal in refusals)
         if is_full and self._coordinators.living > 1:
             self.tell_room()
-        self._outbox.refusals(refusals)
+        self._send_refusals(refusals)
 
     def end(self, entries: Iterable[Entry], reason: Reason, *, generation: int) -> None:
         """Forget these requests and say why."""
@@ -67,12 +93,12 @@ class CoordinatorDuties:
                 Refusal(entry=entry, reason=reason, generation=generation, coordinator=owner)
             )
             self._intake.end(key)
-        self._outbox.refusals(refusals)
+        self._send_refusals(refusals)
 
     def give_up(self, sequences: Iterable[Sequence], reason: Reason) -> None:
         """Forget these requests, which are here, and say why."""
         for sequence in sequences:
-            self.end([entry_of(sequence)], reason, generation=sequence.generation)
+            self.end([_entry_of(sequence)], reason, generation=sequence.generation)
 
     def tell_spans(self, entries: Iterable[Entry], *, heard_s: float, unseen_s: float) -> None:
         """What was measured of requests that end, to those who ask."""
@@ -82,7 +108,13 @@ class CoordinatorDuties:
             if sequence is not None and Flag.TRACED in entry.flags:
                 now_s = self._clock()
                 spans = sequence.spans.told(heard_s=heard_s, unseen_s=unseen_s, now_s=now_s)
-                self._outbox.spans(sequence, spans)
+                message = Message(
+                    kind=Kind.TRACE,
+                    generation=sequence.generation,
+                    entries=(_entry_of(sequence),),
+                    payload=pack_spans(spans),
+                )
+                self._send(sequence.route.coordinator, message)
 
     def hear(self, peer_events: Iterable[PeerEvent], *, now_s: float) -> bool:
         """Forget the requests of coordinators that are lost: should one come back, they restart.
@@ -116,7 +148,7 @@ class CoordinatorDuties:
         if message.entries or len(life) not in (0, LIFE_BYTES):
             logger.warning("a damaged RETIRE of generation %d: it carries more", generation)
             return False
-        if life and life != life_of(self._outbox.incarnation):
+        if life and life != life_of(self._incarnation):
             return False
         if generation not in self._hosting.ranges:
             return False
@@ -133,3 +165,33 @@ class CoordinatorDuties:
             return False
         self._coordinators.forget(generation)
         return self._hosting.retire(generation)
+
+    def _send_refusals(self, refusals: list[Refusal]) -> None:
+        """To the coordinators of the requests; to all where that is not known."""
+        for refusal in refusals:
+            entry = refusal.entry._replace(reason=refusal.reason, flags=Flag.NONE, route=None)
+            message = Message(kind=Kind.NACK, generation=refusal.generation, entries=(entry,))
+            owner = refusal.coordinator
+            for coordinator in self._coordinators.told if owner is None else (owner,):
+                self._send(coordinator, message)
+
+    def _send(self, coordinator: str, message: Message) -> None:
+        try:
+            self._transport.send(coordinator, message)
+        except SendError as error:
+            if coordinator not in self._unheard:
+                logger.error("%r hears nothing of this stage: %s", coordinator, error)
+            self._unheard.add(coordinator)
+        else:
+            self._unheard.discard(coordinator)
+
+
+def _entry_of(sequence: Sequence) -> Entry:
+    """What is said of a request: how far it got here."""
+    return Entry(
+        request=sequence.key.request,
+        epoch=sequence.key.epoch,
+        position=sequence.done,
+        n_tokens=0,
+        hop=sequence.hop,
+    )

@@ -7,7 +7,6 @@ is handed on when its last byte would arrive. The bytes counted are those of the
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from runtime.engine.emulated_link_queue import LinkQueue, queue_to
@@ -37,12 +36,9 @@ class EmulatedSending:
         self,
         inner: Sending,
         network: EmulatedNetwork,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inner = inner
         self._network = network
-        self._clock = clock
         self._links: dict[str, LinkQueue] = {}
         self._condition = threading.Condition()
         self._closed = False
@@ -55,7 +51,7 @@ class EmulatedSending:
             queue = self._links.get(peer)
             if queue is None:
                 queue = self._links[peer] = queue_to(peer, self._network)
-            queue.push(message, now_s=self._clock())
+            queue.push(message, now_s=time.monotonic())
             self._condition.notify()
 
     def close(self) -> None:
@@ -78,7 +74,7 @@ class EmulatedSending:
         """What arrives next, once it does; None when closed."""
         with self._condition:
             while not self._closed:
-                now_s = self._clock()
+                now_s = time.monotonic()
                 arrived = [
                     (peer, message)
                     for peer, queue in self._links.items()
@@ -88,7 +84,9 @@ class EmulatedSending:
                     return arrived
                 moments = [queue.next_s() for queue in self._links.values()]
                 next_s = min((moment for moment in moments if moment is not None), default=None)
-                self._condition.wait(None if next_s is None else max(0.0, next_s - self._clock()))
+                self._condition.wait(
+                    None if next_s is None else max(0.0, next_s - time.monotonic())
+                )
             return None
 
 

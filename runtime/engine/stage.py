@@ -18,7 +18,6 @@ from runtime.engine.generation import Generation
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake, StageShape
 from runtime.engine.link_cuts import LinkCuts
-from runtime.engine.outbox import Outbox
 from runtime.engine.outgoing import (
     Outgoing,
     Sampled,
@@ -104,9 +103,6 @@ class Stage:
         self.is_held = False  # rows wait, but what none of them can do without is in work
         self._shape = shape = opened.backend.shape
         self._coordinators = Coordinators(peer.name for peer in peers)
-        self._outbox = Outbox(
-            transport, incarnation=process.incarnation, coordinators=self._coordinators
-        )
         self._hosting = Hosting(
             Generation(number=generation, layers=range(shape.first, shape.end), peers=peers),
             host=self,
@@ -159,8 +155,9 @@ class Stage:
         )
         self._duties = CoordinatorDuties(
             self._coordinators,
+            transport=self._transport,
+            incarnation=self._process.incarnation,
             shares=shares,
-            outbox=self._outbox,
             intake=self._intake,
             hosting=self._hosting,
             kv_manager=kv_manager,
@@ -231,7 +228,7 @@ class Stage:
         if departure is None or not departure.is_wanted():
             return False
         if departure.is_to_be_said():
-            self._outbox.leaving(self._hosting.ranges)
+            self._duties.leave()
         return departure.is_over(
             serves=bool(self._hosting.ranges), holds=bool(self._running_requests.by_key)
         )

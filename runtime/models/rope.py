@@ -15,59 +15,28 @@ from runtime.models.checkpoint import CheckpointError
 
 _DEFAULT_THETA = 10000.0
 _KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "divisors")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearScaling:
-    """All frequencies divided by `factor`."""
-
-    factor: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Llama3Scaling:
-    """The long-context stretch of Llama 3.1: low frequencies divided by `factor`."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_position_embeddings: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class YarnScaling:
-    """YaRN: frequencies below `beta_slow` turns per original context are divided by `factor`,
-    those above `beta_fast` kept; cos and sin are multiplied by `attention_factor`."""
-
-    factor: float
-    attention_factor: float
-    beta_fast: float
-    beta_slow: float
-    truncate: bool
-    original_max_position_embeddings: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DivisorScaling:
-    """Each frequency divided by its own number: how GGUF files have the stretch of Llama 3.1."""
-
-    divisors: tuple[float, ...]
-
-
-Scaling = LinearScaling | Llama3Scaling | YarnScaling | DivisorScaling
+_REQUIRED = {"linear": ("factor",), "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rope:
-    """Base of the frequencies and their stretch, if any."""
+    """Base of the frequencies, and how they are stretched, with the `numbers` of that kind by name.
+
+    linear: all are divided by `factor`. divisors: each by its own, as GGUF files have the stretch
+    of Llama 3.1. llama3: low frequencies are divided by `factor`. yarn: frequencies below
+    `beta_slow` turns per original context are divided by `factor`, those above `beta_fast` kept;
+    cos and sin are multiplied by `attention_factor`.
+    """
 
     theta: float
-    scaling: Scaling | None
+    kind: str
+    numbers: Mapping[str, float]
+    divisors: tuple[float, ...] = ()
 
     @property
     def amplitude(self) -> float:
         """What cos and sin are multiplied by."""
-        return self.scaling.attention_factor if isinstance(self.scaling, YarnScaling) else 1.0
+        return self.numbers.get("attention_factor", 1.0)
 
 
 def parse_rope(raw: Mapping[str, Any]) -> Rope:
@@ -86,7 +55,9 @@ def parse_rope(raw: Mapping[str, Any]) -> Rope:
     try:
         return Rope(
             theta=float(rope.get("rope_theta") or raw.get("rope_theta") or _DEFAULT_THETA),
-            scaling=_parse_scaling(kind, rope, raw),
+            kind=kind,
+            numbers=_numbers(kind, rope, raw),
+            divisors=tuple(map(float, rope["divisors"])) if kind == "divisors" else (),
         )
     except KeyError as error:
         raise CheckpointError(
@@ -96,30 +67,21 @@ def parse_rope(raw: Mapping[str, Any]) -> Rope:
         raise CheckpointError(f"rope parameters: {error}; download the checkpoint again") from None
 
 
-def _parse_scaling(kind: str, rope: Mapping[str, Any], raw: Mapping[str, Any]) -> Scaling | None:
-    if kind == "divisors":
-        return DivisorScaling(divisors=tuple(float(each) for each in rope["divisors"]))
-    if kind == "linear":
-        return LinearScaling(factor=float(rope["factor"]))
-    if kind == "llama3":
-        return Llama3Scaling(
-            factor=float(rope["factor"]),
-            low_freq_factor=float(rope["low_freq_factor"]),
-            high_freq_factor=float(rope["high_freq_factor"]),
-            original_max_position_embeddings=_original_context(rope, raw),
-        )
+def _numbers(kind: str, rope: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {name: float(rope[name]) for name in _REQUIRED.get(kind, ())}
+    if kind in ("llama3", "yarn"):
+        numbers["context"] = _original_context(rope, raw)
     if kind == "yarn":
-        original = _original_context(rope, raw)
-        factor = float(rope.get("factor") or int(raw["max_position_embeddings"]) / original)
-        return YarnScaling(
-            factor=factor,
-            attention_factor=_yarn_attention_factor(rope, factor),
-            beta_fast=float(rope.get("beta_fast") or 32),
-            beta_slow=float(rope.get("beta_slow") or 1),
-            truncate=bool(rope.get("truncate", True)),
-            original_max_position_embeddings=original,
-        )
-    return None
+        given = rope.get("factor")
+        factor = float(given or int(raw["max_position_embeddings"]) / numbers["context"])
+        numbers |= {
+            "factor": factor,
+            "attention_factor": _yarn_attention_factor(rope, factor),
+            "beta_fast": float(rope.get("beta_fast") or 32),
+            "beta_slow": float(rope.get("beta_slow") or 1),
+            "truncate": bool(rope.get("truncate", True)),
+        }
+    return numbers
 
 
 def _original_context(rope: Mapping[str, Any], raw: Mapping[str, Any]) -> int:
@@ -151,47 +113,44 @@ def inverse_frequencies(rope: Rope, head_size: int, *, device: torch.device) -> 
     """Rotary frequencies [F] in radians per position, float32, scaling applied."""
     powers_F = rope.theta ** (torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
     frequencies_F = 1.0 / powers_F
-    match rope.scaling:
-        case LinearScaling(factor=factor):
-            frequencies_F = frequencies_F / factor
-        case DivisorScaling(divisors=divisors):
-            if len(divisors) != len(frequencies_F):
-                raise CheckpointError(
-                    f"{len(divisors)} divisors of rotary frequencies for {len(frequencies_F)} "
-                    "frequencies; download the checkpoint again"
-                )
-            frequencies_F = frequencies_F / torch.tensor(divisors)
-        case Llama3Scaling() as scaling:
-            frequencies_F = _llama3(frequencies_F, scaling)
-        case YarnScaling() as scaling:
-            kept_F = _yarn_kept_share(rope.theta, scaling, head_size)
-            stretched_F = 1.0 / (scaling.factor * powers_F)
-            frequencies_F = stretched_F * (1 - kept_F) + frequencies_F * kept_F
+    if rope.kind == "linear":
+        frequencies_F = frequencies_F / rope.numbers["factor"]
+    elif rope.kind == "divisors":
+        if len(rope.divisors) != len(frequencies_F):
+            raise CheckpointError(
+                f"{len(rope.divisors)} divisors of rotary frequencies for {len(frequencies_F)} "
+                "frequencies; download the checkpoint again"
+            )
+        frequencies_F = frequencies_F / torch.tensor(rope.divisors)
+    elif rope.kind == "llama3":
+        frequencies_F = _llama3(frequencies_F, rope.numbers)
+    elif rope.kind == "yarn":
+        kept_F = _yarn_kept_share(rope.theta, rope.numbers, head_size)
+        stretched_F = 1.0 / (rope.numbers["factor"] * powers_F)
+        frequencies_F = stretched_F * (1 - kept_F) + frequencies_F * kept_F
     return frequencies_F.to(device)
 
 
-def _llama3(frequencies_F: Tensor, scaling: Llama3Scaling) -> Tensor:
-    context = scaling.original_max_position_embeddings
+def _llama3(frequencies_F: Tensor, numbers: Mapping[str, float]) -> Tensor:
+    context, low = numbers["context"], numbers["low_freq_factor"]
     wavelengths_F = 2 * math.pi / frequencies_F
-    stretched_F = frequencies_F / scaling.factor
-    smooth_F = (context / wavelengths_F - scaling.low_freq_factor) / (
-        scaling.high_freq_factor - scaling.low_freq_factor
-    )
+    stretched_F = frequencies_F / numbers["factor"]
+    smooth_F = (context / wavelengths_F - low) / (numbers["high_freq_factor"] - low)
     blended_F = (1 - smooth_F) * stretched_F + smooth_F * frequencies_F
-    long_F = wavelengths_F > context / scaling.low_freq_factor
-    short_F = wavelengths_F < context / scaling.high_freq_factor
+    long_F = wavelengths_F > context / low
+    short_F = wavelengths_F < context / numbers["high_freq_factor"]
     return torch.where(long_F, stretched_F, torch.where(short_F, frequencies_F, blended_F))
 
 
-def _yarn_kept_share(theta: float, scaling: YarnScaling, head_size: int) -> Tensor:
+def _yarn_kept_share(theta: float, numbers: Mapping[str, float], head_size: int) -> Tensor:
     """1 where a frequency stays as it is, 0 where it is divided, a ramp between."""
 
     def index_of(turns: float) -> float:
-        context = scaling.original_max_position_embeddings
+        context = numbers["context"]
         return head_size * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    low, high = index_of(scaling.beta_fast), index_of(scaling.beta_slow)
-    if scaling.truncate:
+    low, high = index_of(numbers["beta_fast"]), index_of(numbers["beta_slow"])
+    if numbers["truncate"]:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_size - 1)
     width = high - low or 0.001
