@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.errors import CheckpointError, disk_errors
 from runtime.checkpoints.fetch_progress import Progress
 from runtime.checkpoints.metadata import gguf_file
 from runtime.checkpoints.model_facts import read_facts
@@ -31,7 +31,7 @@ def partial_folder(folder: Path, version: str) -> Iterator[Path]:
     process fills it.
     """
     part = folder.with_name(f".{folder.name}-{version}")
-    with _disk_errors(folder):
+    with disk_errors(folder, remedy="free disk space, then run the same command again"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_name(f".{folder.name}.lock").open("a+") as lock:
             try:
@@ -171,15 +171,3 @@ def _remove_others(part: Path, folder: Path) -> None:
     for other in folder.parent.iterdir():
         if other != part and of_folder.fullmatch(other.name):
             shutil.rmtree(other)
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """What the system says of a disk, as a CheckpointError."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; free disk space, then run "
-            "the same command again"
-        ) from error

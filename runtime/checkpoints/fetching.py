@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.errors import CheckpointError, disk_errors
 from runtime.checkpoints.fetch_progress import FetchProgress, Progress, Tell
 from runtime.checkpoints.hub import Repository
 from runtime.checkpoints.hub_names import (
@@ -42,7 +42,6 @@ from runtime.checkpoints.weight_places import (
     MOST_SMALL_BYTES,
     Places,
     copy_small_files,
-    disk_errors,
     of_first,
     open_name,
     read_index,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.errors import disk_errors
 from runtime.checkpoints.fetch_progress import Tell
 from runtime.checkpoints.hub import Repository
 from runtime.checkpoints.hub_names import (
@@ -160,15 +160,3 @@ def _repository(
         )
     with Repository(name, settings, sleep=sleep) as repository:
         yield repository
-
-
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """What the system says of a disk, as a CheckpointError."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror or error}; free disk space, or choose "
-            "another --weights-dir"
-        ) from error

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -110,20 +111,13 @@ def main(argv: list[str]) -> int:
                 return 0
             except CannotRun as error:
                 return _fail(events, str(error))
-        orders = Orders()
-        threading.Thread(
-            target=_hear, args=(stdin, orders, stop), name="orders", daemon=True
-        ).start()
-        return run_stage(
-            line,
-            events,
-            stop,
-            shall_leave=leave.is_set,
-            orders=orders,
-            emulate=arguments.emulate,
-            is_vllm=is_vllm,
-            reason=reason,
+        start = StageStart(
+            shall_leave=leave.is_set, emulate=arguments.emulate, is_vllm=is_vllm, reason=reason
         )
+        threading.Thread(
+            target=_hear, args=(stdin, start.orders, stop), name="orders", daemon=True
+        ).start()
+        return run_stage(line, events, stop, start)
     finally:
         events.close()
 
@@ -174,6 +168,22 @@ class Orders:
             self._add = add
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStart:
+    """How a stage is run, beside its launch line.
+
+    `shall_leave`: whether it is to end as soon as its requests go on elsewhere. `orders`: what else
+    shall run beside. `emulate`: a file that describes the node to act as, instead of running a
+    model. `is_vllm`: this is vLLM's environment. `reason`: why its engine computes the stage.
+    """
+
+    orders: Orders = field(default_factory=Orders)
+    shall_leave: Callable[[], bool] = lambda: False
+    emulate: Path | None = None
+    is_vllm: bool = False
+    reason: str = ""
+
+
 def _hear(stdin: io.FileIO, orders: Orders, stop: threading.Event) -> None:
     """Take orders until the agent closes the pipe."""
     rest = b""
@@ -187,35 +197,10 @@ def _hear(stdin: io.FileIO, orders: Orders, stop: threading.Event) -> None:
     stop.set()
 
 
-def run_stage(
-    line: bytes,
-    events: EventWriter,
-    stop: threading.Event,
-    *,
-    orders: Orders,
-    shall_leave: Callable[[], bool] = lambda: False,
-    emulate: Path | None = None,
-    is_vllm: bool = False,
-    reason: str = "",
-) -> int:
-    """Run what the launch line says until `stop`; what prevents it is told in one event.
-
-    `shall_leave`: whether it is to end as soon as its requests go on elsewhere. `orders`: what
-    else shall run beside. `emulate`: a file that describes the node to act as, instead of running
-    a model. `is_vllm`: this is vLLM's environment. `reason`: why its engine computes the stage.
-    """
+def run_stage(line: bytes, events: EventWriter, stop: threading.Event, start: StageStart) -> int:
+    """Run what the launch line says until `stop`; what prevents it is reported in one event."""
     try:
-        emulation = None if emulate is None else read_emulation(emulate)
-        serve(
-            parse_launch(line),
-            events,
-            stop,
-            orders=orders,
-            shall_leave=shall_leave,
-            emulation=emulation,
-            is_vllm=is_vllm,
-            reason=reason,
-        )
+        serve(parse_launch(line), events, stop, start)
     except _Stopped:
         return 0
     except ValidationError as error:
@@ -237,27 +222,18 @@ def _fail(events: EventWriter, message: str) -> int:
 
 
 def serve(
-    launch: StageLaunch,
-    events: EventWriter,
-    stop: threading.Event,
-    *,
-    orders: Orders,
-    shall_leave: Callable[[], bool],
-    emulation: Emulation | None,
-    is_vllm: bool,
-    reason: str,
+    launch: StageLaunch, events: EventWriter, stop: threading.Event, start: StageStart
 ) -> None:
     """Load, report ready, and run the stage until `stop`, or until it has left.
 
     Raises CannotRun, EmulationRefused, KeyFileError and OSError for what the person who deployed
     can change.
     """
-    assignment = launch.assignment
+    assignment, shall_leave = launch.assignment, start.shall_leave
+    emulation = None if start.emulate is None else read_emulation(start.emulate)
     keys = _load_keys(launch)
     opened = (
-        _open_model(
-            launch, events, lambda: stop.is_set() or shall_leave(), is_vllm=is_vllm, reason=reason
-        )
+        _open_model(launch, events, lambda: stop.is_set() or shall_leave(), start)
         if emulation is None
         else _open_emulation(launch, emulation)
     )
@@ -285,7 +261,7 @@ def serve(
             opened.backend.engine,
         )
         events.write(ReadyEvent(generation=assignment.generation, stats=stage.stats()))
-        orders.follow(stage.add)
+        start.orders.follow(stage.add)
         stage.run(stop.is_set)
 
 
@@ -353,9 +329,7 @@ def _open_model(
     launch: StageLaunch,
     events: EventWriter,
     is_stopped: Callable[[], bool],
-    *,
-    is_vllm: bool,
-    reason: str,
+    start: StageStart,
 ) -> Opened:
     def progress(done_bytes: int, total_bytes: int) -> None:
         if is_stopped():
@@ -377,7 +351,7 @@ def _open_model(
     def tell_fetch(fetch: WeightFetch) -> None:
         events.write(FetchingEvent(fetch=fetch))
 
-    if is_vllm:
+    if start.is_vllm:
         require_vllm()
         progress(0, 0)  # its imports take seconds
     # imported here: an emulated stage runs without torch, and one environment lacks vLLM
@@ -385,7 +359,7 @@ def _open_model(
         from runtime.engine.opening import open_stage
 
         engine: Any
-        if is_vllm:
+        if start.is_vllm:
             from runtime.engine.vllm_engine import VllmEngine
 
             engine = VllmEngine
@@ -396,7 +370,7 @@ def _open_model(
     return open_stage(
         launch,
         engine,
-        reason=reason,
+        reason=start.reason,
         progress=progress,
         on_lost=end_at_once,
         tell_fetch=tell_fetch,

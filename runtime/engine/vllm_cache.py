@@ -4,7 +4,6 @@ Every attention layer is given the whole pool; the page tables say what is whose
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,14 +13,7 @@ from runtime.engine.host_memory import Parcel
 from runtime.engine.kv_cache import PageCache
 from runtime.engine.page_memory import page_memory
 from runtime.engine.pages import PageMoves
-
-
-class Binds(Protocol):
-    """What keeps keys and values in the pool."""
-
-    def bind(self, pool_B: Tensor, pages: int) -> None: ...
-
-    def unbind(self) -> None: ...
+from runtime.engine.vllm_model import VllmModel
 
 
 class VllmCache(PageCache):
@@ -32,7 +24,7 @@ class VllmCache(PageCache):
 
     def __init__(
         self,
-        models: list[Binds],
+        models: list[VllmModel],
         *,
         pages: int,
         page_bytes: int,
@@ -54,12 +46,12 @@ class VllmCache(PageCache):
         """Valid until the next `resize`."""
         return self._memory.pages_P
 
-    def add(self, model: Binds) -> None:
+    def add(self, model: VllmModel) -> None:
         """Have it keep its keys and values in these pages too."""
         self._models.append(model)
         model.bind(self.pool_PB.view(-1), len(self.pool_PB))
 
-    def remove(self, model: Binds) -> None:
+    def remove(self, model: VllmModel) -> None:
         """Its keys and values are of no more use."""
         model.unbind()
         self._models.remove(model)

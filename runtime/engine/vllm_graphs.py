@@ -11,7 +11,6 @@ context, L layers, D hidden.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +21,14 @@ from runtime.engine import vllm_compat as compat
 
 # Runs a function once, and returns what repeats the kernels it started: into the same tensor.
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
+
+# For a batch, pages [L, R, W] of each layer and request, and slots [L, R] that their rows are
+# written to: runs rows [R, D] at positions [R] through all layers; and renews, before each step,
+# what builders of attention metadata keep in buffers of their own, such as FlashAttention 3's plan.
+Prepare = Callable[
+    [attention.RaggedBatch, Tensor, Tensor],
+    tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], None]],
+]
 
 _NO_SLOT = -1
 
@@ -85,30 +92,6 @@ class RowGraphs:
         return self._replays[size]()[:count]
 
 
-class Layers(Protocol):
-    """The layers whose steps are recorded."""
-
-    def metadata_for_graph(
-        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
-    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Attention metadata and the slots to write to, by the attention layer's name."""
-
-    def renewal(
-        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
-    ) -> Callable[[], None]:
-        """What renews, before each step, what builders of metadata keep in buffers of their own,
-        such as FlashAttention 3's plan."""
-
-    def run_all(
-        self,
-        hidden_RD: Tensor,
-        positions_R: Tensor,
-        metadata: dict[str, Any],
-        slots: dict[str, Tensor],
-    ) -> Tensor:
-        """Rows [R, D] behind all layers."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
     """The graph of one size, and what renews the metadata that it reads."""
@@ -120,7 +103,8 @@ class _Recorded:
 class DecodeGraphs:
     """Owns the recorded CUDA graphs of decode steps; a `VllmModel` plays them.
 
-    Graphs of steps in which each request has one row, through all of `n_layers` layers.
+    Graphs of steps in which each request has one row, through all of `n_layers` layers, which
+    `prepare` runs.
 
     `row`: one that they take, [1, D]; `sizes` are in rising order; `width`: pages of a request of
     `max_context_tokens`.
@@ -128,7 +112,7 @@ class DecodeGraphs:
 
     def __init__(
         self,
-        layers: Layers,
+        prepare: Prepare,
         *,
         n_layers: int,
         row: Tensor,
@@ -138,7 +122,7 @@ class DecodeGraphs:
         record: Record,
     ) -> None:
         most, device = sizes[-1], row.device
-        self._layers, self._record = layers, record
+        self._prepare, self._record = prepare, record
         self._sizes = sizes
         self._max_context_tokens = max_context_tokens
         self._hidden_SD = row.new_zeros(most, row.shape[1])
@@ -200,14 +184,9 @@ class DecodeGraphs:
             host_ends=np.full(size, self._max_context_tokens, dtype=np.int32),
         )
         pages = self._tables_LSW[:, :size], self._slots_LS[:, :size]
-        metadata, slots = self._layers.metadata_for_graph(batch, *pages)
+        run, renew = self._prepare(batch, *pages)
         hidden_SD, positions_S = self._hidden_SD[:size], self._positions_S[:size]
-        return _Recorded(
-            replay=self._record(
-                lambda: self._layers.run_all(hidden_SD, positions_S, metadata, slots)
-            ),
-            renew=self._layers.renewal(batch, *pages),
-        )
+        return _Recorded(replay=self._record(lambda: run(hidden_SD, positions_S)), renew=renew)
 
 
 def _padded(count: int, sizes: tuple[int, ...]) -> int:

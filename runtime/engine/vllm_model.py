@@ -10,6 +10,7 @@ Legend: T rows of a stretch, R requests, W pages of the longest, L layers, D hid
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -201,7 +202,7 @@ class VllmModel:
             id_1 = torch.zeros(1, dtype=torch.int64, device=self.device)
             self._embedding_graphs = RowGraphs(self._embedded, row=id_1, sizes=sizes, record=record)
         self._graphs = DecodeGraphs(
-            self,
+            self._prepare_graph,
             n_layers=len(self.layers),
             row=self._empty_rows(1),
             sizes=sizes,
@@ -215,18 +216,13 @@ class VllmModel:
         logger.warning("decode steps are recorded no more: %s", error)
         self._graphs = self._embedding_graphs = None
 
-    def metadata_for_graph(
+    def _prepare_graph(
         self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
-    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """See `vllm_graphs.Layers`."""
-        return self._metadata(
+    ) -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], None]]:
+        """A `Prepare` of `DecodeGraphs`. The layers of a kind share what their builder keeps."""
+        metadata, slots = self._metadata(
             self.layers, batch, tables_LRW, slots_LR, build=attention.build_for_graph
         )
-
-    def renewal(
-        self, batch: attention.RaggedBatch, tables_LRW: Tensor, slots_LR: Tensor
-    ) -> Callable[[], None]:
-        """See `vllm_graphs.Layers`. The layers of a kind share what their builder keeps."""
         firsts = [(kind.builder, min(kind.names) - self.layers.start) for kind in self._kinds]
         commons = [(builder, batch.common(tables_LRW[at], slots_LR[at])) for builder, at in firsts]
 
@@ -234,17 +230,7 @@ class VllmModel:
             for builder, common in commons:
                 attention.build_metadata(builder, common)
 
-        return renew
-
-    def run_all(
-        self,
-        hidden_RD: Tensor,
-        positions_R: Tensor,
-        metadata: dict[str, Any],
-        slots: dict[str, Tensor],
-    ) -> Tensor:
-        """See `vllm_graphs.Layers`."""
-        return self._run(self.layers, hidden_RD, positions_R, metadata, slots)
+        return partial(self._run, self.layers, metadata=metadata, slots=slots), renew
 
     def _run(
         self,

@@ -19,7 +19,7 @@ from free_port import free_port
 from safetensors.torch import load_file, save_file
 
 from runtime.engine.event_writer import EventWriter
-from runtime.engine.main import Orders, run_stage
+from runtime.engine.main import StageStart, run_stage
 from runtime.models.linear import cpu_products
 from runtime.models.reference import greedy_tokens
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
@@ -336,7 +336,7 @@ def failure(line: bytes) -> str:
     said = io.BytesIO()
     stop = threading.Event()
     events = EventWriter(said, on_broken=stop.set)
-    status = run_stage(line, events, stop, orders=Orders())
+    status = run_stage(line, events, stop, StageStart())
     events.close()
     last = parse_event(said.getvalue().splitlines()[-1])
     assert status == 1

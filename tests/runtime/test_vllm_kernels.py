@@ -332,22 +332,16 @@ def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
     recorded: list[int] = []
     renewed: list[int] = []
 
-    class Doubled:
-        def metadata_for_graph(self, batch: Any, tables: Tensor, slots: Tensor) -> Any:
-            return {}, {}
-
-        def renewal(self, batch: Any, tables: Tensor, slots: Tensor) -> Callable[[], None]:
-            return lambda: renewed.append(len(batch.host_ends))
-
-        def run_all(self, hidden: Tensor, positions: Tensor, metadata: Any, slots: Any) -> Tensor:
-            return hidden * 2
+    def doubled(batch: Any, tables: Tensor, slots: Tensor) -> Any:
+        renew = partial(renewed.append, len(batch.host_ends))
+        return lambda hidden, positions: hidden * 2, renew
 
     def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
         recorded.append(len(run()))
         return run
 
     graphs = DecodeGraphs(
-        Doubled(),
+        doubled,
         n_layers=2,
         row=torch.zeros(1, 4),
         sizes=(1, 2, 4),
@@ -367,8 +361,8 @@ def test_graphs_are_recorded_again_when_the_pool_or_scratch_memory_moved(
         assert graphs.can_run(batch)
         hidden = torch.arange(rows, dtype=torch.float32)[:, None].expand(-1, 4)
         tables, slots = torch.ones(2, rows, 16), torch.ones(2, rows)
-        doubled: list[float] = graphs.run(hidden, batch, tables, slots)[:, 0].tolist()
-        return doubled
+        left: list[float] = graphs.run(hidden, batch, tables, slots)[:, 0].tolist()
+        return left
 
     assert [run(rows) for rows in (3, 1, 4)] == [[0, 2, 4], [0], [0, 2, 4, 6]]
     assert recorded == [4, 1]
