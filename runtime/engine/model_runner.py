@@ -32,15 +32,7 @@ class ModelRunner(StepRunner):
         wire_dtype: torch.dtype | None = None,
     ) -> None:
         """`wire_dtype`: that of rows that come and go; None: as computed."""
-        config = decoder.config
-        shape = RunnerShape(
-            num_layers=config.num_layers,
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            dtype=config.dtype,
-            wire_dtype=wire_dtype or config.dtype,
-        )
-        super().__init__(shape, decoder.device)
+        super().__init__(RunnerShape.of(decoder.config, wire_dtype), decoder.device)
         self._decoder = decoder
         self._cache = cache
         self._gather_tokens = max_context_tokens

@@ -17,9 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.host_memory import HostMemory, Parcel, Sent, host_memory
 from runtime.engine.kv_cache import PageCache
 from runtime.engine.sequence import Work
+from runtime.models.model_config import DTYPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,19 @@ class RunnerShape:
     vocab_size: int
     dtype: torch.dtype
     wire_dtype: torch.dtype
+
+    @classmethod
+    def of(cls, sizes: DecoderSizes, wire_dtype: torch.dtype | None) -> "RunnerShape":
+        """Of a model that is computed by these sizes; without a `wire_dtype` rows are sent as they
+        are computed."""
+        dtype = DTYPES[sizes.dtype_name]
+        return cls(
+            num_layers=sizes.num_layers,
+            hidden_size=sizes.hidden_size,
+            vocab_size=sizes.vocab_size,
+            dtype=dtype,
+            wire_dtype=wire_dtype or dtype,
+        )
 
 
 # Rows [R, D] before some layers, their positions [R] and their places [R] among the step's rows

@@ -23,13 +23,11 @@ from runtime.engine.kv_cache import page_bytes
 from runtime.engine.largest_step import CudaMemory, pages_beside_step
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import pages_in_free_memory
-from runtime.engine.step_runner import RunnerShape
 from runtime.engine.vllm_cache import VllmCache
 from runtime.engine.vllm_graphs import Record, graph_sizes
 from runtime.engine.vllm_model import VllmModel
 from runtime.engine.vllm_runner import VllmRunner
 from runtime.models.free_memory import free_bytes, require_memory
-from runtime.models.model_config import DTYPES
 from runtime.protocol.engines import VLLM_VERSION
 
 logger = logging.getLogger(__name__)
@@ -82,14 +80,7 @@ class VllmLayers:
             device=model.device,
             most_pages=most_pages,
         )
-        shape = RunnerShape(
-            num_layers=sizes.num_layers,
-            hidden_size=sizes.hidden_size,
-            vocab_size=sizes.vocab_size,
-            dtype=DTYPES[sizes.dtype_name],
-            wire_dtype=wire_dtype or DTYPES[sizes.dtype_name],
-        )
-        return VllmRunner(model, cache, shape=shape, sizes=sizes)
+        return VllmRunner(model, cache, sizes=sizes, wire_dtype=wire_dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,9 +25,14 @@ class VllmRunner(StepRunner):
     """
 
     def __init__(
-        self, model: VllmModel, cache: VllmCache, *, shape: RunnerShape, sizes: DecoderSizes
+        self,
+        model: VllmModel,
+        cache: VllmCache,
+        *,
+        sizes: DecoderSizes,
+        wire_dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(shape, model.device)
+        super().__init__(RunnerShape.of(sizes, wire_dtype), model.device)
         self._models = [model]
         self._cache = cache
         self._sizes = sizes

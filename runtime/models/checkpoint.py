@@ -1,8 +1,8 @@
 """The tensors of a checkpoint by name, whichever files hold them: safetensors or GGUF."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,7 +47,7 @@ class TensorFile(Protocol):
         """Rows [start, stop) of a tensor in order, in pieces that may be views of the file."""
 
 
-OpenFile = Callable[[Path], AbstractContextManager[TensorFile]]
+OpenFile = Callable[[Path], TensorFile]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +75,11 @@ class TensorFiles:
             return cls(
                 listing=gguf,
                 holders=dict.fromkeys(tensors.names(), gguf),
-                opened=lambda _path: nullcontext(tensors),
+                opened=lambda _path: tensors,
             )
         listing, holders = tensor_holders(checkpoint)
-        return cls(listing=listing, holders=holders, opened=_LatestFile())
+        # the latest stays open, for tensors are read in the order of their files
+        return cls(listing=listing, holders=holders, opened=lru_cache(maxsize=1)(_Safetensors))
 
     def require(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raises CheckpointError unless the listing names every tensor of `shapes`."""
@@ -91,12 +92,8 @@ class TensorFiles:
 
     def shapes(self, names: list[str]) -> dict[str, tuple[int, ...]]:
         """Shapes of the named tensors, by their files' headers alone. Raises CheckpointError."""
-        found = {}
-        for path, held in self._by_file(names):
-            with self.opened(path) as file:
-                for name in self._present(file, held, path):
-                    found[name] = file.shape(name)
-        return found
+        by_file = sorted(names, key=self.holders.__getitem__)
+        return {name: self._file_of(name).shape(name) for name in by_file}
 
     def read(
         self,
@@ -128,49 +125,40 @@ class TensorFiles:
         stacked = torch.empty((rows, *pieces[0].size[1:]), dtype=dtype, device=device)
         row = 0
         for piece in pieces:
-            path = self.holders[piece.name]
-            with self.opened(path) as file:
-                self._present(file, [piece.name], path)
-                _check_shape(file, piece, path)
-                for part in file.rows(piece.name, *piece.rows):
-                    if piece.columns is not None:
-                        part = part[:, slice(*piece.columns)]
-                    stacked[row : row + len(part)].copy_(part)
-                    row += len(part)
+            file = self._file_of(piece.name)
+            found = file.shape(piece.name)
+            if found != piece.shape:
+                raise CheckpointError(
+                    f"tensor {piece.name!r} in {self.holders[piece.name]} has shape {found}, "
+                    f"config.json wants {piece.shape}; config.json and weights are of different "
+                    "models"
+                )
+            for part in file.rows(piece.name, *piece.rows):
+                if piece.columns is not None:
+                    part = part[:, slice(*piece.columns)]
+                stacked[row : row + len(part)].copy_(part)
+                row += len(part)
         return stacked
 
-    def _by_file(self, names: list[str]) -> list[tuple[Path, list[str]]]:
-        files: dict[Path, list[str]] = {}
-        for name in names:
-            files.setdefault(self.holders[name], []).append(name)
-        return sorted(files.items())
-
-    def _present(self, file: TensorFile, names: list[str], path: Path) -> list[str]:
-        present = file.names()
-        for name in names:
-            if name not in present:
-                raise CheckpointError(
-                    f"tensor {name!r} is missing in {path}, where {INDEX_FILE} says it is; "
-                    "download the checkpoint again"
-                )
-        return names
-
-
-def _check_shape(file: TensorFile, piece: Piece, path: Path) -> None:
-    found = file.shape(piece.name)
-    if found != piece.shape:
-        raise CheckpointError(
-            f"tensor {piece.name!r} in {path} has shape {found}, config.json wants {piece.shape}; "
-            "config.json and weights are of different models"
-        )
+    def _file_of(self, name: str) -> TensorFile:
+        """The open file that holds the tensor. Raises CheckpointError."""
+        path = self.holders[name]
+        file = self.opened(path)
+        if name not in file.names():
+            raise CheckpointError(
+                f"tensor {name!r} is missing in {path}, where {INDEX_FILE} says it is; "
+                "download the checkpoint again"
+            )
+        return file
 
 
 class _Safetensors:
     """A TensorFile. Rows are one view of the mapped file."""
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._names = frozenset(handle.keys())
+    def __init__(self, path: Path) -> None:
+        """Raises CheckpointError."""
+        self._handle = _open_safetensors(path)
+        self._names = frozenset(self._handle.keys())
 
     def names(self) -> Collection[str]:
         return self._names
@@ -183,20 +171,7 @@ class _Safetensors:
         yield (tensor if tensor.dim() else tensor[None])[start:stop]
 
 
-class _LatestFile:
-    """Opens files; the latest stays open, for tensors are read in the order of their files."""
-
-    def __init__(self) -> None:
-        self._latest: tuple[Path, _Safetensors] | None = None
-
-    def __call__(self, path: Path) -> AbstractContextManager[TensorFile]:
-        if self._latest is None or self._latest[0] != path:
-            self._latest = None
-            self._latest = path, _Safetensors(_open_safetensors(path))
-        return nullcontext(self._latest[1])
-
-
-def _open_safetensors(path: Path) -> safe_open:
+def _open_safetensors(path: Path) -> Any:
     try:
         return safe_open(str(path), framework="pt")
     except FileNotFoundError:
