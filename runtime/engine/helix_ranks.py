@@ -12,7 +12,7 @@ from runtime.engine.model_runner import ModelRunner
 from runtime.models.checkpoint import Progress
 from runtime.models.config import read_config
 from runtime.models.decoder import Decoder
-from runtime.models.ranks import ProcessRanks
+from runtime.models.ranks import Ranks
 from runtime.models.weights import load_decoder
 
 
@@ -76,7 +76,7 @@ class HelixPart:
             end=share.end,
             device=self.device,
             progress=progress,
-            ranks=ProcessRanks.of(group),
+            ranks=Ranks.of(group),
         )
 
     def runner(self, *, pages: int) -> ModelRunner:

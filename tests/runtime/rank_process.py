@@ -11,7 +11,7 @@ with loading("torch"):
 
 from runtime.models.config import read_config
 from runtime.models.dense_attention import attend_densely
-from runtime.models.ranks import ProcessRanks, Ranks
+from runtime.models.ranks import Ranks
 from runtime.models.weights import load_decoder
 
 TOKENS = 21
@@ -61,7 +61,7 @@ def run_rank(directory: Path, names: tuple[str, ...], rank: int, ranks: int) -> 
     )
     group = distributed.group.WORLD
     assert group is not None
-    mine = ProcessRanks.of(group)
+    mine = Ranks.of(group)
     found = {name: logits_of(folder_of(directory, name), mine) for name in names}
     torch.save(found, directory / f"logits-{rank}-of-{ranks}.pt")
     distributed.destroy_process_group()
