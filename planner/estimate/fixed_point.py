@@ -16,6 +16,12 @@ goes to its group's others, until all of the scarcest group are full. A step tak
 chunks queue where steps are long; the longest such wait delays first tokens. Two things follow
 from an answer and change it, so it is worked out in a few turns: how much longer requests stay
 that go by a slow node of a group, and the cap of batches that stages measure.
+
+Where a node alone holds its layers, requests gather: small batches catch up with large ones and
+join them, until a step takes no more. So N / M requests step as one, with M micro-batches (fewer
+where some stage has several nodes, or messages need longer than steps), and a visit takes one step
+of these at least. Chains of 40 to 80 single nodes serve a half to nine tenths of what they would
+serve with c_i and d_i.
 """
 
 from typing import NamedTuple

@@ -25,8 +25,10 @@ class Model:
     `chunks_per_prompt` steps (0: no step is too full). A visit of a node takes
     `cycle_weight` cycles of the node's decodes, `residual_weight` times what is left of a prompt
     step on average, and `convoy_weight` and `own_weight` prompt steps per request that all share
-    (see `fixed_point`). `link_queue_weight` is how much longer prompts queue on a link than
-    independent chunks would, since they come in bursts; `link_wait_weight` the same for what waits
+    (see `fixed_point`). Where no other node holds the same layers, a visit takes at least one step
+    of all requests that gathered, with `lone_residual_weight` in place of `residual_weight`.
+    `link_queue_weight` is how much longer prompts queue on a link than independent chunks would,
+    since they come in bursts; `link_wait_weight` the same for what waits
     behind whole prompts. No more than `prompts_in_flight` prompts are under way. `decode_share` < 1
     is a decode lane's; `prompts_first`, `grouped` and `straight_back` are 1 or 0: one queue per
     link, one message per step and next hop, new tokens from the last stage to the first without
@@ -39,6 +41,7 @@ class Model:
     steps_per_prompt: float
     cycle_weight: float
     residual_weight: float
+    lone_residual_weight: float
     convoy_weight: float
     own_weight: float
     squares_ratio: float
@@ -78,7 +81,7 @@ def model_of(
     if chunk is None:
         step_tokens, steps, squares = lengths.prompt_tokens, 1.0, lengths.squared_ratio
         chunks = 0.0
-        cycle, residual, convoy, own = 0.6, 0.63, 0.6, 0.1
+        cycle, residual, lone, convoy, own = 0.6, 0.63, 0.63, 0.6, 0.1
         queue, wait = 4.0, 2.5
     else:
         step_tokens = min(float(chunk), lengths.prompt_tokens)
@@ -87,7 +90,8 @@ def model_of(
         together = chunk // lengths.prompt_tokens
         chunks = 1 / together if together else lengths.prompt_tokens / chunk + 0.5
         steps, squares = _CHUNK_WASTE * lengths.prompt_tokens / step_tokens, 1.0
-        cycle, residual, convoy, own = 1.05, 1.75, 0.0, 0.0
+        # Chains of 7 to 40 single nodes of three kinds have a `lone` of 0.4 to 2, short ones most.
+        cycle, residual, lone, convoy, own = 1.05, 1.75, 1.2, 0.0, 0.0
         queue, wait = 5.0, 1.0
     return Model(
         prompt_tokens=lengths.prompt_tokens,
@@ -96,6 +100,7 @@ def model_of(
         steps_per_prompt=steps,
         cycle_weight=cycle,
         residual_weight=residual,
+        lone_residual_weight=lone,
         convoy_weight=convoy,
         own_weight=own,
         squares_ratio=squares,

@@ -13,6 +13,8 @@ enum { CYCLE_STEPS = 40, SEARCH_STEPS = 60, TURNS = 4 };
 #define FELT 0.95
 /* Later turns raised the rate of 1 in 50 stages of the published clusters by more than the rest. */
 #define FIRST_TURN 0.98
+/* Of the requests that go by a node which alone holds its layers: all, but for rounding. */
+#define ALL 0.999
 
 static double larger(double one, double other) { return one > other ? one : other; }
 static double smaller(double one, double other) { return one < other ? one : other; }
@@ -52,10 +54,23 @@ static void fill(const Load *load, const double *stays, i64 from, i64 to, double
         shares[node] = smaller(level * load->share[node], load->room[node] / stays[node] / held);
 }
 
-/* What a rate does to every node, and the caps of its batches. */
+/* What a rate does to every node, and the caps of its batches. Where no other node holds the same
+   layers, `together` requests step as one. */
 typedef struct {
     double *shares, *edge_shares, *batches, *cycles, *visits, *caps;
+    double together;
 } State;
+
+/* A decode's visit of a node that alone holds its layers, in steps of `batch` decodes. */
+static double lone_visit_s(const Model *model, const Load *load, i64 node, double batch,
+                           double prompts_s)
+{
+    double slope = load->decode_slope[load->table[node]];
+    double decode = table_s(load->decode_s + load->table[node] * load->table_size, load->table_size,
+                            larger(batch, 2), &slope);
+    return load->layers[node] * decode + batch * model->copy_s_per_token + model->step_overhead_s
+           + model->lone_residual_weight * prompts_s;
+}
 
 /* Round trip and time to first token at `rate` decode tokens/s, or -1 where it cannot be served. */
 static double round_trip_s(const Model *model, const Load *load, const State *state, double rate,
@@ -94,10 +109,15 @@ static double round_trip_s(const Model *model, const Load *load, const State *st
         if (node == 0 || load->group[node] != load->group[node - 1]) queued = 0;
         queued += share * filled * taken * (model->steps_per_prompt + 1) / 2 / (1 - filled);
         longest = larger(longest, queued);
-        double visit = model->cycle_weight * cycle
-                       + model->residual_weight * busy * model->squares_ratio * step / 2
-                       + model->convoy_weight * share * step * smaller(1, 2 * requests)
-                       + model->own_weight * step * smaller(1, share * requests);
+        double prompts_s = busy * model->squares_ratio * step / 2;
+        double visit = model->cycle_weight * cycle + model->residual_weight * prompts_s;
+        if (state->together > 0 && share >= ALL) {
+            batch = larger(batch, smaller(state->together, load->decode_limit[node]));
+            state->batches[node] = batch;
+            visit = larger(visit, lone_visit_s(model, load, node, batch, prompts_s));
+        }
+        visit += model->convoy_weight * share * step * smaller(1, 2 * requests)
+                 + model->own_weight * step * smaller(1, share * requests);
         state->visits[node] = visit;
         trip += share * visit;
         first += share * step;
@@ -162,6 +182,35 @@ static double spread(const Load *load, const double *stays, double *shares, doub
         if (head >= 0) edge_shares[edge] *= shares[head] / load->share[head];
     }
     return held;
+}
+
+/* How many of `held` requests step as one: what fills a step on a node of the widest group of nodes.
+   0 where every group has several nodes, and where latency limits keep steps short. On a slow link
+   messages follow each other no faster than steps take them, so fewer gather. */
+static void count_together(const Model *model, const Load *load, double held, State *state)
+{
+    double widest = 1, stages = 0, alone = 0;
+    for (i64 from = 0, to; from < load->nodes; from = to) {
+        double most = 0;
+        for (to = from; to < load->nodes && load->group[to] == load->group[from]; to++) {
+            most = larger(most, state->shares[to]);
+            stages += state->shares[to];
+        }
+        if (most > 0) widest = smaller(widest, most);
+        alone = larger(alone, most);
+    }
+    double groups = larger(1, smaller(model->most_micro_batches, stages));
+    int limited = model->tpot_limit_s < INFINITY || model->ttft_limit_s < INFINITY;
+    state->together = 0;
+    if (model->most_micro_batches > 0 && alone >= ALL && !limited)
+        state->together = held * widest / groups;
+    for (i64 edge = 0; edge < load->edges && state->together > 0; edge++) {
+        i64 head = load->heads[edge];
+        if (load->tails[edge] < 0 || head < 0 || state->shares[head] < ALL) continue;
+        double step_s = lone_visit_s(model, load, head, state->together, 0);
+        double most = step_s * load->bandwidth[edge] / model->activation_bytes;
+        state->together = smaller(state->together, most);
+    }
 }
 
 /* Requests that are in flight at `rate` beyond `held`; infinite where it cannot be served. */
@@ -233,7 +282,7 @@ void sustained(const Model *model, const Load *load, double least, double *work,
 {
     i64 nodes = load->nodes;
     State state = {work, work + 6 * nodes, work + nodes, work + 2 * nodes, work + 3 * nodes,
-                   work + 4 * nodes};
+                   work + 4 * nodes, 0};
     double *stays = work + 5 * nodes;
     for (int position = 0; position < 4; position++) result[position] = 0;
     for (i64 node = 0; node < nodes; node++) {
@@ -242,12 +291,15 @@ void sustained(const Model *model, const Load *load, double least, double *work,
         state.batches[node] = 1;
         state.caps[node] = INFINITY;
     }
+    double in_flight = model->prompts_in_flight * (model->output_tokens + 1);
     for (int turn = 0; turn < TURNS; turn++) {
         double held = spread(load, stays, state.shares, state.edge_shares);
         if (!(held > 0)) {
             for (int position = 0; position < 4; position++) result[position] = 0;
             return;
         }
+        in_flight = smaller(in_flight, held);
+        count_together(model, load, in_flight, &state);
         for (i64 node = 0; node < nodes && model->cap_divisor > 0; node++)
             state.caps[node] = larger(model->cap_floor, held * state.shares[node] / model->cap_divisor);
         double ttft, trip;
@@ -256,7 +308,8 @@ void sustained(const Model *model, const Load *load, double least, double *work,
             return;
         largest(model, load, &state, held, result);
         if (result[0] <= 0 || turn + 1 == TURNS) return;
-        double change = 0;
+        double change = state.together > 0 ? 1 - result[1] / in_flight : 0;
+        in_flight = result[1];
         trip = round_trip_s(model, load, &state, result[0], &ttft);
         for (i64 from = 0, to; from < nodes; from = to) {
             double whole = 0, sum = 0;

@@ -8,7 +8,8 @@
 /* As planner.estimate.model.Model.as_array writes it. */
 typedef struct {
     double prompt_tokens, output_tokens, step_tokens, steps_per_prompt;
-    double cycle_weight, residual_weight, convoy_weight, own_weight, squares_ratio;
+    double cycle_weight, residual_weight, lone_residual_weight, convoy_weight, own_weight;
+    double squares_ratio;
     double link_queue_weight, link_wait_weight;
     double step_overhead_s, copy_s_per_token, activation_bytes, token_bytes;
     double piece_bytes, decode_share, prompts_first, grouped, straight_back, chunks_per_prompt;

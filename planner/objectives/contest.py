@@ -118,16 +118,13 @@ class Contest:
             idle += 1
             for trial in neighbours(leader.trial):
                 found = self._run_heat([trial], span, stop)
-                if self._leads(found, leader):
+                if found and self._value(found[0]) > self._value(leader):
                     leader, idle = found[0], 0
                     standings = [*standings, leader]
                     break
                 if self._is_late(trial, span, stop, seeds=(self._seed,)):
                     break
         return standings
-
-    def _leads(self, found: Sequence[Outcome], leader: Outcome) -> bool:
-        return bool(found) and self._value(found[0]) > self._value(leader)
 
     def _run_final(self, finalists: Sequence[Outcome], count: int, stop: Stop) -> Outcome:
         """The best of the finalists that ran in time, the leader of the heat where none did."""

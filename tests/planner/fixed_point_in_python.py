@@ -13,6 +13,7 @@ _SETTLED = 1e-7
 _TURNS = 4
 _SETTLED_STAYS = 0.02
 _OWN_STEPS = 0.5
+_ALL = 0.999  # of the requests, by a node that alone holds its layers
 _FELT = 0.95  # of the cap; smaller batches do not feel it
 
 
@@ -24,6 +25,7 @@ def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
     stays = [1.0] * len(load.group_N)
     caps = [math.inf] * len(load.group_N)
     found = NOTHING
+    in_flight = model.prompts_in_flight * (model.output_tokens + 1)
     for turn in range(_TURNS):
         shares, room = _shares(load, groups, stays)
         if not shares:
@@ -31,12 +33,15 @@ def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
         if model.cap_divisor > 0:
             caps = [max(model.cap_floor, room * share / model.cap_divisor) for share in shares]
         cluster = _Cluster(model, load, tables, shares, _edge_shares(load, shares), caps)
+        in_flight = min(in_flight, room)
+        cluster.count_together(groups, in_flight)
         found = _largest(model, cluster, room)
         if found.decode_tokens_per_s <= 0 or turn + 1 == _TURNS:
             break
         # Requests stay longer in a slow node's room than in its neighbours'.
         trip, _ = cluster.delays_s(found.decode_tokens_per_s)
-        change = 0.0
+        change = 1 - found.held / in_flight if cluster.steps_together else 0.0
+        in_flight = found.held
         for start, end in groups:
             whole, visits = 0.0, 0.0
             for node in range(start, end):
@@ -170,6 +175,7 @@ class _Cluster:
         caps: list[float],
     ) -> None:
         self._model = model
+        self._together = 0.0
         self._load = load
         self._tables = tables
         self._shares = shares
@@ -209,12 +215,17 @@ class _Cluster:
                 queued = 0.0
             queued += share * filled * taken * (model.steps_per_prompt + 1) / 2 / (1 - filled)
             longest = max(longest, queued)
-            visit = (
-                model.cycle_weight * cycle
-                + model.residual_weight * busy * model.squares_ratio * step / 2
-                + model.convoy_weight * share * step * min(1.0, 2 * requests)
-                + model.own_weight * step * min(1.0, share * requests)
-            )
+            prompts_s = busy * model.squares_ratio * step / 2
+            visit = model.cycle_weight * cycle + model.residual_weight * prompts_s
+            if self._together > 0 and share >= _ALL:
+                # One step of all that came together, since no other node takes some of them.
+                batch = max(batch, min(self._together, float(load.decode_limit_N[node])))
+                self._batches[node] = batch
+                step_s = self._step_s(node, batch)
+                visit = max(visit, step_s + model.lone_residual_weight * prompts_s)
+            visit += model.convoy_weight * share * step * min(
+                1.0, 2 * requests
+            ) + model.own_weight * step * min(1.0, share * requests)
             self.visits_s[node] = visit
             trip += share * visit
             first += share * step
@@ -235,6 +246,40 @@ class _Cluster:
             slowest = max(slowest, waited[2])
         ttft = trip + outer + longest + first + max(0.0, model.steps_per_prompt - 1) * slowest
         return trip + load.return_s, ttft
+
+    def count_together(self, groups: list[tuple[int, int]], held: float) -> None:
+        """Requests that step as one where a node alone holds its layers: what fills a step on a
+        node of the widest group. None where latency limits keep steps short.
+        """
+        widest, stages, alone = 1.0, 0.0, 0.0
+        for group in groups:
+            shares = self._shares[slice(*group)]
+            for share in shares:
+                stages += share
+            if max(shares) > 0:
+                widest = min(widest, max(shares))
+            alone = max(alone, max(shares))
+        together = max(1.0, min(self._model.most_micro_batches, stages))
+        limited = min(self._model.tpot_limit_s, self._model.ttft_limit_s) < math.inf
+        if self._model.most_micro_batches > 0 and alone >= _ALL and not limited:
+            self._together = held * widest / together
+            self._gather_less_on_slow_links()
+
+    def _gather_less_on_slow_links(self) -> None:
+        load = self._load
+        for edge, (tail, head) in enumerate(zip(load.tail_E, load.head_E, strict=True)):
+            if OUTSIDE not in (tail, head) and self._shares[head] >= _ALL:
+                most = self._step_s(head, self._together) * float(load.bandwidth_E[edge])
+                self._together = min(self._together, most / self._model.activation_bytes)
+
+    def _step_s(self, node: int, batch: float) -> float:
+        decode, _ = self._decode_s(int(self._load.table_N[node]), max(batch, 2.0))
+        seconds = float(self._load.layers_N[node]) * decode + batch * self._model.copy_s_per_token
+        return seconds + self._model.step_overhead_s
+
+    @property
+    def steps_together(self) -> bool:
+        return self._together > 0
 
     def measure_cap(self, node: int, trip_s: float, held: float) -> float:
         """Set the cap by the cycles that fit into the time requests are away; its change if felt.

@@ -7,17 +7,20 @@ from dataclasses import replace
 import fixed_point_in_python
 import numpy as np
 import pytest
+from simulated_clusters import cluster_problem
 from tiny_problems import placement, tiny_problem
 
 from planner.balanced_flow import balanced_flow
 from planner.domain.layer_times import LayerTimes
 from planner.domain.placement import Placement
-from planner.domain.problem import Problem
+from planner.domain.problem import Problem, Workload
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.estimate.estimate import Estimate, Estimator
 from planner.estimate.fixed_point import sustained
 from planner.estimate.lengths import LengthStatistics
 from planner.estimate.load import OUTSIDE, Load, Tables, loads_of
+from planner.objectives.goal import Goal
+from planner.objectives.trial import Span, Trials
 from planner.workload.request import Lengths
 
 TIMES = LayerTimes(prompt=((250.0, 0.010),), decode=((2.0, 0.004), (100.0, 0.02)))
@@ -114,6 +117,27 @@ def test_a_single_idle_node_serves_what_one_request_at_a_time_gets():
     assert rate * (found.tpot_s + found.ttft_s / 50) == pytest.approx(1.0, rel=1e-3)
     step_s = 2 * 0.004
     assert step_s < found.tpot_s < 3 * step_s + 0.002  # one to two cycles and two hops of 1 ms
+
+
+@pytest.mark.parametrize("stages", [8, 20, 40])
+def test_a_chain_of_single_nodes_is_estimated_at_about_what_it_serves(stages):
+    """Requests gather behind each other and step together, as many as a full step takes."""
+    chain = replace(
+        cluster_problem(
+            [(0.002, 0.002)] * stages,
+            num_layers=stages,
+            kv_token_layers=5e4,
+            bandwidth_bytes_per_s=1e8,
+        ),
+        workload=Workload(mean_prompt_tokens=100, mean_output_tokens=100),
+    )
+    trials = Trials(
+        chain, goal=Goal(), policy=RUNTIME_POLICY, partial_inference=True, max_hops=None
+    )
+    in_a_row = placement(**{f"n{at}": (at, at + 1) for at in range(stages)})
+    trial = trials.estimated(in_a_row, placer="chain")
+    served = trials.simulated(trial, seeds=(1,), span=Span(warm_up=2.0, window=2.0))
+    assert trial.value == pytest.approx(served.decode_tokens_per_s, rel=0.2)
 
 
 def test_more_kv_room_serves_more_and_makes_each_token_slower():
