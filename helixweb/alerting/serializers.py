@@ -7,7 +7,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, DeliveryAttempt, Silence
-from helixweb.common.serializers import ShownOnce, StrictFieldsMixin
+from helixweb.common.serializers import ShownOnce, ShownSerializer, StrictFieldsMixin
 from helixweb.inventory.columns import columns_of
 from helixweb.inventory.serializers import RowSerializer
 
@@ -72,7 +72,7 @@ class SilenceSerializer(RowSerializer):
         )
 
 
-class AlertSerializer(serializers.ModelSerializer[Alert]):
+class AlertSerializer(ShownSerializer[Alert]):
     rule_name = serializers.CharField(source="rule.name", read_only=True)
     kind = serializers.CharField(source="rule.kind", read_only=True)
     text = serializers.SerializerMethodField()
@@ -84,7 +84,6 @@ class AlertSerializer(serializers.ModelSerializer[Alert]):
             "text", "since", "fired_at", "resolved_at", "flaps", "silenced", "acknowledged_at",
             "acknowledged_by", "comment",
         ]  # fmt: skip
-        read_only_fields = fields
 
     def get_text(self, row: Alert) -> str:
         return str(row.said.get("text", ""))
@@ -96,14 +95,13 @@ class AcknowledgeSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     )
 
 
-class AttemptSerializer(serializers.ModelSerializer[DeliveryAttempt]):
+class AttemptSerializer(ShownSerializer[DeliveryAttempt]):
     class Meta:
         model = DeliveryAttempt
         fields = ["attempt", "at", "took_s", "code", "error"]
-        read_only_fields = fields
 
 
-class DeliverySerializer(serializers.ModelSerializer[Delivery]):
+class DeliverySerializer(ShownSerializer[Delivery]):
     """`told` are the turns of alerts that it tells of."""
 
     attempts = AttemptSerializer(many=True, read_only=True)
@@ -115,4 +113,3 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
             "id", "channel", "occasion", "number", "told", "status", "attempt", "error",
             "created_at", "next_try_at", "finished_at", "attempts",
         ]  # fmt: skip
-        read_only_fields = fields

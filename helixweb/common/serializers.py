@@ -1,13 +1,15 @@
 """A serializer that refuses what it does not know, and names rows that its reader may change."""
 
-from typing import Any
+from typing import Any, TypeVar
 
+from django.db.models import Model
 from rest_framework import exceptions, serializers
 
 from helixweb.common.queries import parsed_id, within
 
 # Of a body with more unknown keys these are told.
 MOST_TOLD = 100
+Row = TypeVar("Row", bound=Model)
 
 
 def checked(kind: Any, request: Any, given: Any = None) -> dict[str, Any]:
@@ -29,6 +31,22 @@ class ShownOnce(serializers.CharField):
 
     def get_attribute(self, instance: Any) -> Any:
         return super().get_attribute(instance) or None
+
+
+class CreatedBy(serializers.CharField):
+    """The name of the user who created a row; null: the site did, or the user was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            source="created_by.username", default=None, read_only=True, allow_null=True
+        )
+
+
+# No docstring: the OpenAPI document would give it to each that has none. All columns are read-only.
+class ShownSerializer(serializers.ModelSerializer[Row]):
+    def get_extra_kwargs(self) -> dict[str, Any]:
+        given = super().get_extra_kwargs()
+        return {name: {**given.get(name, {}), "read_only": True} for name in self.Meta.fields}
 
 
 class RowKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]

@@ -1,11 +1,13 @@
 """Tells what became of a deployment: open pages by events, and the change log what users and
 policies decide (not how far it is)."""
 
+from typing import Any
+
 from helixweb.common import events
 from helixweb.common.sentences import sentence
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.options import OPTION_NAMES
-from helixweb.inventory.models import Change
+from helixweb.inventory.models import Change, Coordinator, Node
 from helixweb.inventory.services.change_log import Values, change_of
 
 _LOGGED = ("plan_id", "model_name", "generation", *OPTION_NAMES)
@@ -41,3 +43,24 @@ def record(row: Deployment, *, before: Values | None, after: Values | None = Non
     if line is not None:
         line.name = row.model_name  # how it is called; its number stands beside
         line.save()
+
+
+def wake_cluster(cluster_id: int) -> None:
+    """Every process that has joined."""
+    wake(*Node.unscoped.filter(cluster=cluster_id, joined_at__isnull=False))
+    wake_coordinators(cluster_id)
+
+
+def announce_keys(**signal: Any) -> None:
+    """An API key was made, revoked or deleted: every coordinator reads its list again."""
+    wake(*Coordinator.unscoped.all())
+
+
+def wake_coordinators(cluster_id: int) -> None:
+    """What they must serve has changed, though not what nodes must run."""
+    wake(*Coordinator.unscoped.filter(cluster=cluster_id))
+
+
+def wake(*processes: Node | Coordinator) -> None:
+    """These alone."""
+    events.emit_to([process.topic for process in processes], "desired", {})

@@ -17,9 +17,9 @@ class DeploymentConfig(AppConfig):
         from helixweb.planning.models import PlanRun
 
         for signal, sender, path in (
-            (post_save, ApiKey, "pushing.announce_keys"),
-            (post_delete, ApiKey, "pushing.announce_keys"),
-            (rights_changed, None, "pushing.announce_keys"),
+            (post_save, ApiKey, "announcing.announce_keys"),
+            (post_delete, ApiKey, "announcing.announce_keys"),
+            (rights_changed, None, "announcing.announce_keys"),
             (links_asked, None, "links.links_in_use"),
             (links_at_work_asked, None, "links.links_at_work"),
             (profiles_missing, None, "profiling.measure_missing"),

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from helixweb.access.scope import WHOLE_SITE
-from helixweb.deployment.announcing import announce
+from helixweb.deployment.announcing import announce, wake_coordinators
 from helixweb.deployment.links import (
     CHANGED,
     FORGOTTEN_AFTER_S,
@@ -19,7 +19,6 @@ from helixweb.deployment.links import (
     weights_of,
 )
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
-from helixweb.deployment.pushing import wake_coordinators
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.reweigh import reweigh
 from planner.units import mbit_per_s_from_bytes_per_s

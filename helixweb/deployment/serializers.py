@@ -6,7 +6,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.common.options import OptionsSerializer
-from helixweb.common.serializers import RowKey, StrictFieldsMixin
+from helixweb.common.serializers import CreatedBy, RowKey, ShownSerializer, StrictFieldsMixin
 from helixweb.deployment.backends import check_backend
 from helixweb.deployment.log_models import NodeLogLine
 from helixweb.deployment.models import (
@@ -25,7 +25,7 @@ from runtime.protocol.engines import Engine
 from runtime.protocol.log_levels import LogLevel
 
 
-class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
+class AssignmentSerializer(ShownSerializer[NodeAssignment]):
     """One node's layers [first, end), and how far it is with the present generation."""
 
     first = serializers.IntegerField(source="desired.first", read_only=True)
@@ -64,17 +64,14 @@ class AssignmentSerializer(serializers.ModelSerializer[NodeAssignment]):
             "engine", "observed_generation", "phase", "message", "loaded_ratio", "fetch", "stats",
             "instances", "observed_instances", "updated_at",
         ]  # fmt: skip
-        read_only_fields = fields
 
     def get_node_state(self, assignment: NodeAssignment) -> NodeState | None:
         """Null: the node was removed from the cluster."""
         return assignment.node.state_at(timezone.now()) if assignment.node else None
 
 
-class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
-    created_by = serializers.CharField(
-        source="created_by.username", default=None, read_only=True, allow_null=True
-    )
+class DeploymentSerializer(ShownSerializer[Deployment]):
+    created_by = CreatedBy()
     tensor_parallel_by_node = serializers.DictField(
         child=serializers.IntegerField(), read_only=True
     )
@@ -90,7 +87,6 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
             "created_at", "ready_at", "ended_at", "pushed_at", "follows_generation", "took_over_at",
             "paused_at", "assignments",
         ]  # fmt: skip
-        read_only_fields = fields
         extra_kwargs = {
             "pinned_checkpoint": {
                 "help_text": "With the commit that all stages load; empty for a path, and for a "
@@ -113,9 +109,7 @@ class DrainSerializer(StrictFieldsMixin, serializers.ModelSerializer[Drain]):
     )
     node_name = serializers.CharField(source="node.name", read_only=True)
     state = serializers.ChoiceField(choices=Drain.State.choices, read_only=True)
-    created_by = serializers.CharField(
-        source="created_by.username", default=None, read_only=True, allow_null=True
-    )
+    created_by = CreatedBy()
 
     class Meta:
         model = Drain
@@ -126,7 +120,7 @@ class DrainSerializer(StrictFieldsMixin, serializers.ModelSerializer[Drain]):
         read_only_fields = [name for name in fields if name != "node"]
 
 
-class RepairSerializer(serializers.ModelSerializer[Repair]):
+class RepairSerializer(ShownSerializer[Repair]):
     """What is done about nodes that a deployment lost, or that joined since its plan was made.
 
     `flow_tokens_per_s` instead of `unmoved_tokens_per_s` for `moved_bytes` of layers to load; null
@@ -142,7 +136,6 @@ class RepairSerializer(serializers.ModelSerializer[Repair]):
             "id", "deployment", "state", "lost", "added", "run", "unmoved_tokens_per_s",
             "flow_tokens_per_s", "moved_bytes", "why", "noticed_at",
         ]  # fmt: skip
-        read_only_fields = fields
 
 
 class DeployRequestSerializer(OptionsSerializer):
@@ -187,7 +180,7 @@ class MeasureSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     again = serializers.BooleanField(default=False)
 
 
-class NodeLogLineSerializer(serializers.ModelSerializer[NodeLogLine]):
+class NodeLogLineSerializer(ShownSerializer[NodeLogLine]):
     """A line of a node's log, `at` by the node's clock."""
 
     level = serializers.ChoiceField(
@@ -197,7 +190,6 @@ class NodeLogLineSerializer(serializers.ModelSerializer[NodeLogLine]):
     class Meta:
         model = NodeLogLine
         fields = ["id", "at", "source", "level", "text"]
-        read_only_fields = fields
 
 
 class LogQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):
@@ -233,14 +225,13 @@ class LinkAtWorkSerializer(serializers.Serializer[Any]):
     age_s = serializers.FloatField()
 
 
-class LinkWeightsSerializer(serializers.ModelSerializer[LinkWeights]):
+class LinkWeightsSerializer(ShownSerializer[LinkWeights]):
     """Routing weights for links that do other than planned (`rates`, bytes/s); not followed while
     `held`."""
 
     class Meta:
         model = LinkWeights
         fields = ["rates", "routing_weights", "flow_tokens_per_s", "held", "counts", "changed_at"]
-        read_only_fields = fields
 
 
 class LinksAtWorkSerializer(serializers.Serializer[Any]):

@@ -33,7 +33,7 @@ from helixweb.deployment.models import SERVING, STANDING, Deployment, Drain, Pro
 from helixweb.deployment.node_log import log_view
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
-from helixweb.deployment.services import deploying, desired, draining, losses, pinning, repairing
+from helixweb.deployment.services import deploying, desired, draining, losses, orders, repairing
 from helixweb.deployment.settling import refusals_of
 from helixweb.deployment.stages import node_rows, placed_names, timeline_of
 from helixweb.inventory.models import Cluster, LanguageModel, Node
@@ -111,7 +111,7 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     page = page_of(request, placed_names(row.plan), size=NODES_PER_PAGE)
     context = {
         "deployment": row,
-        "may_mix_versions": pinning.may_mix_versions(row.stage_checkpoint),
+        "may_mix_versions": orders.may_mix_versions(row.stage_checkpoint),
         "can_stop": row.status in SERVING,
         "instances": instances_view(row, now=now) if row.is_live else None,
         "before": deploying.deployment_before(row) if row.status in SERVING else None,

@@ -1,12 +1,11 @@
 """Plan runs, plans, mixes and simulations as JSON."""
 
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db.models import Model
 from rest_framework import serializers
 
 from helixweb.common.options import OptionsSerializer, rest_field
-from helixweb.common.serializers import RowKey, StrictFieldsMixin
+from helixweb.common.serializers import CreatedBy, RowKey, ShownSerializer, StrictFieldsMixin
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import options
 from helixweb.planning.models import (
@@ -22,14 +21,7 @@ from helixweb.planning.models import (
 from helixweb.planning.options import SimulationRequest
 from planner import MIXED, LayerRange, PlacementRules, PlanOptions
 
-Row = TypeVar("Row", bound=Model)
 STAGES_ONLY = ("pipelines",)
-
-
-# No docstring: the OpenAPI document would give it to each that has none.
-class ShownSerializer(serializers.ModelSerializer[Row]):
-    def get_extra_kwargs(self) -> dict[str, Any]:
-        return {name: {"read_only": True} for name in self.Meta.fields}
 
 
 class PinSerializer(OptionsSerializer):
@@ -193,20 +185,13 @@ class ExplanationSerializer(ShownSerializer[Explanation]):
         ]  # fmt: skip
 
 
-class JobSerializer(ShownSerializer[Row]):
-    """A job that a person started; null: the site did."""
-
-    created_by = serializers.CharField(
-        source="created_by.username", default=None, read_only=True, allow_null=True
-    )
-
-
-class PlanRunSerializer(JobSerializer[PlanRun]):
+class PlanRunSerializer(ShownSerializer[PlanRun]):
     """`plan` is the id of the plan it ended in, null while there is none.
 
     What it shows as `options` can be sent as those of another run.
     """
 
+    created_by = CreatedBy()
     options = PlanOptionsSerializer(read_only=True)
     plan = serializers.IntegerField(source="plan.pk", default=None, read_only=True, allow_null=True)
 
@@ -284,12 +269,13 @@ class MixShareSerializer(ShownSerializer[MixShare]):
         fields = ["model", "weight"]
 
 
-class ModelMixSerializer(JobSerializer[ModelMix]):
+class ModelMixSerializer(ShownSerializer[ModelMix]):
     """`runs` are the finished plan runs, one for each model, once the mix has ended.
 
     The level is the least value / weight: of exact flows, or estimates; then no bound is known.
     """
 
+    created_by = CreatedBy()
     options = PlanOptionsSerializer(read_only=True)
     models = MixShareSerializer(source="shares", many=True, read_only=True)
     runs: serializers.PrimaryKeyRelatedField[PlanRun] = serializers.PrimaryKeyRelatedField(
@@ -312,9 +298,10 @@ class SimulationRequestSerializer(OptionsSerializer):
     plan = RowKey(queryset=Plan.objects.all())
 
 
-class SimulationSerializer(JobSerializer[Simulation]):
+class SimulationSerializer(ShownSerializer[Simulation]):
     """`forecast` is null until it has ended; its times are in seconds, its shares 0 to 1."""
 
+    created_by = CreatedBy()
     forecast = serializers.JSONField(read_only=True)
 
     class Meta:

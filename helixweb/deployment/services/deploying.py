@@ -8,14 +8,18 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common.refusals import Conflict, Refused
-from helixweb.deployment.announcing import announce, logged_values, record
+from helixweb.deployment.announcing import (
+    announce,
+    logged_values,
+    record,
+    wake_cluster,
+    wake_coordinators,
+)
 from helixweb.deployment.models import SERVING, Deployment, NodeAssignment, Status
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
-from helixweb.deployment.pushing import wake_cluster, wake_coordinators
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
-from helixweb.deployment.services.orders import Orders, make_orders
-from helixweb.deployment.services.pinning import pin_checkpoint
+from helixweb.deployment.services.orders import Orders, make_orders, pin_checkpoint
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.inventory.services.change_log import Values
 from helixweb.planning.models import Plan

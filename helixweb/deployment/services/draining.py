@@ -13,10 +13,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.common.refusals import Conflict
-from helixweb.deployment.announcing import nudge_page
+from helixweb.deployment.announcing import nudge_page, wake, wake_coordinators
 from helixweb.deployment.coordinators import is_online, reports_on, told_by
 from helixweb.deployment.models import Deployment, Drain
-from helixweb.deployment.pushing import wake, wake_coordinators
 from helixweb.inventory.models import Node
 from helixweb.inventory.services.joining import note
 from runtime.protocol.control import DrainProgress, ObservedState

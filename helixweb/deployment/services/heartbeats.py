@@ -14,6 +14,7 @@ from django.db.models import F, OuterRef, Subquery
 from django.utils import timezone
 
 from helixweb.common import events
+from helixweb.deployment.announcing import wake_coordinators
 from helixweb.deployment.models import (
     STANDING,
     Deployment,
@@ -22,7 +23,6 @@ from helixweb.deployment.models import (
     PhaseChange,
     Profiling,
 )
-from helixweb.deployment.pushing import wake_coordinators
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import is_empty, note_drained
 from helixweb.deployment.settling import settle

@@ -7,10 +7,9 @@ from typing import Any
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from helixweb.deployment.announcing import announce, nudge_page
+from helixweb.deployment.announcing import announce, nudge_page, wake
 from helixweb.deployment.coordinators import with_others
 from helixweb.deployment.models import SERVING, Deployment, LatestReport, NodeAssignment
-from helixweb.deployment.pushing import wake
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.draining import follow_drains
 from helixweb.deployment.services.key_limits import book_spending
