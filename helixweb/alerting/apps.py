@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class AlertingConfig(AppConfig):
     name = "helixweb.alerting"
-    label = "alerting"
 
     def ready(self) -> None:
         from helixweb.alerting.as_code import ALERT_RULES

@@ -13,7 +13,7 @@ from helixweb.alerting.kinds import Severity
 from helixweb.alerting.models import Alert, Channel, Delivery, DeliveryAttempt
 from helixweb.alerting.states import State
 from helixweb.common import events
-from helixweb.common.leases import LostLease
+from helixweb.common.leases import Lease
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Change, Cluster
 from helixweb.inventory.services import change_log
@@ -126,9 +126,7 @@ def record(
         else:
             wait = timedelta(seconds=wait_s(attempt))
             fields |= {"status": Status.QUEUED, "next_try_at": now + wait}
-        owned = Delivery.unscoped.filter(pk=delivery.pk, attempt=attempt, status=Status.RUNNING)
-        if not owned.update(**fields):
-            raise LostLease(f"delivery {delivery.pk}: attempt {attempt} lost its lease")
+        Lease(delivery, attempt).update(**fields)
         DeliveryAttempt.objects.create(
             delivery=delivery,
             attempt=attempt,

@@ -1,5 +1,8 @@
-"""Tells what became of a deployment: open pages by events, and the change log what users and
-policies decide (not how far it is)."""
+"""Notifies of what became of a deployment: open pages by events, the change log of what users and
+policies decide (not how far it is), and processes, each of which reads its desired state again.
+
+What wakes a process carries nothing, so it may be repeated or late; it commits with its cause.
+"""
 
 from typing import Any
 

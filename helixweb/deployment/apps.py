@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class DeploymentConfig(AppConfig):
     name = "helixweb.deployment"
-    label = "deployment"
 
     def ready(self) -> None:
         from django.db.models.signals import post_delete, post_save

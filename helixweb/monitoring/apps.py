@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class MonitoringConfig(AppConfig):
     name = "helixweb.monitoring"
-    label = "monitoring"
 
     def ready(self) -> None:
         from helixweb.common.deferred import deferred

@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class PlanningConfig(AppConfig):
     name = "helixweb.planning"
-    label = "planning"
 
     def ready(self) -> None:
         from helixweb.common.deferred import deferred

@@ -29,6 +29,8 @@ from runtime.checkpoints.metadata import CONFIG
 from runtime.protocol.control import PeerAddress, ServingPlan, StageAssignment
 from runtime.protocol.engines import Engine
 
+logger = logging.getLogger(__name__)
+
 _EVERYWHERE = ("generation", "model_name", "page_tokens", "max_context_tokens")
 
 
@@ -165,9 +167,6 @@ def _peer(name: str, process: Node | Coordinator) -> PeerAddress:
     return PeerAddress(
         name=name, endpoint=process.data_endpoint, public_key=process.data_public_key
     )
-
-
-logger = logging.getLogger(__name__)
 
 
 def pin_checkpoint(checkpoint: str) -> str:
