@@ -108,11 +108,14 @@ def reports_of(deployment: Deployment, *, heard_at: datetime | None = None) -> l
     return [row.latest_report for row in heard or rows if hasattr(row, "latest_report")]
 
 
-def reports_on(deployment: Deployment, *, online_at: datetime | None = None) -> list[LatestReport]:
-    """Those on its present generation; with a time only of coordinators that can be heard then."""
+def reports_on(
+    deployment: Deployment, *, heard_at: datetime | None = None, online_at: datetime | None = None
+) -> list[LatestReport]:
+    """Those of `reports_of` on its present generation; with `online_at` none of coordinators that
+    cannot be heard then."""
     return [
         told
-        for told in reports_of(deployment)
+        for told in reports_of(deployment, heard_at=heard_at)
         if told.says("generation") == deployment.generation
         and (online_at is None or is_online(told.coordinator, now=online_at))
     ]

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from pydantic import TypeAdapter
 
 from helixweb.charts.quantities import bit_rate_text
-from helixweb.deployment.coordinators import reports_of, senders_of
+from helixweb.deployment.coordinators import reports_on, senders_of
 from helixweb.deployment.joint_report import sent_bytes
 from helixweb.deployment.models import Deployment, LinkWeights
 from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin
@@ -116,9 +116,7 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
         if row.observed_generation == deployment.generation
     ]
     found += [
-        (COORDINATOR, told.says("links"), told.at)
-        for told in reports_of(deployment, heard_at=now)
-        if told.says("generation") == deployment.generation
+        (COORDINATOR, told.says("links"), told.at) for told in reports_on(deployment, heard_at=now)
     ]
     busiest: dict[Ends, tuple[LinkStats, datetime]] = {}
     for source, links, at in found:

@@ -215,8 +215,7 @@ def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
         return _NOBODY
     traffic = [
         (name, one, told.says("coming_generation") is None)
-        for told in reports_of(deployment, heard_at=now)
-        if told.says("generation") == deployment.generation
+        for told in reports_on(deployment, heard_at=now)
         for name, one in told.says("instances").items()
         if name in names
     ]

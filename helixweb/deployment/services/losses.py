@@ -15,6 +15,7 @@ from helixweb.deployment.coordinators import (
     lost_stages,
     nodes_of,
     reports_of,
+    reports_on,
     told_by,
 )
 from helixweb.deployment.models import LOST, SERVING, Deployment, PhaseChange, Repair, Status
@@ -70,8 +71,7 @@ def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
     """Nodes whose stages no coordinator has a sign of."""
     silent = [
         frozenset(name for name, traffic in told.says("nodes").items() if not traffic["ready"])
-        for told in reports_of(deployment, heard_at=now)
-        if told.says("generation") == deployment.generation
+        for told in reports_on(deployment, heard_at=now)
     ]
     return frozenset.intersection(*silent) if silent else frozenset()
 
