@@ -23,9 +23,8 @@ from helixweb.monitoring.moment import Moment
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
-from helixweb.planning.services.simulating import lengths_of, rate_at
+from helixweb.planning.services.simulating import WatchedEngine, lengths_of, rate_at
 from helixweb.planning.stored import stored_plan, stored_problem
-from helixweb.planning.watched_engine import WatchedEngine
 from planner import (
     RUNTIME_POLICY,
     Engine,

@@ -1,7 +1,7 @@
 """Simulates what a plan delivers under a workload, a policy and a seed."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -13,7 +13,6 @@ from helixweb.common import events, jobs
 from helixweb.common.leases import Lease
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.options import SimulationRequest
-from helixweb.planning.watched_engine import WatchedEngine
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.workload import (
     Arrivals,
@@ -147,3 +146,36 @@ class _Progress:
             self._lease.update(progress=self._written)
             content = {"simulation": self._row.pk, "progress": self._written}
             events.emit(self._row.topic, "simulation-progress", content)
+
+
+class WatchedEngine:
+    """`engine` itself, but `on_tick` hears of every `tick_s` of simulated time that has passed, and
+    `admitted` counts requests that were let in.
+
+    What `on_tick` raises ends the simulation. It may read and reset the engine's statistics.
+    """
+
+    def __init__(
+        self, engine: planner.Engine, *, tick_s: float, on_tick: Callable[[Any], None]
+    ) -> None:
+        self.admitted = 0
+        self._engine = engine
+        self._tick_s = tick_s
+        self._on_tick = on_tick
+        self._next_s = engine.now + tick_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def admit(self, **request: Any) -> int:
+        self.admitted += 1
+        return self._engine.admit(**request)
+
+    def advance(self, until_s: float) -> planner.Occurrence | None:
+        while self._next_s < until_s:
+            occurrence = self._engine.advance(self._next_s)
+            if occurrence is not None:
+                return occurrence
+            self._on_tick(self)
+            self._next_s += self._tick_s
+        return self._engine.advance(until_s)
