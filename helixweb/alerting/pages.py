@@ -1,6 +1,6 @@
 """Pages of alerts, rules, channels, silences and deliveries, and the bell that every page has."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -63,7 +63,13 @@ def acknowledge(request: HttpRequest, alert: Alert) -> HttpResponse:
 
 
 class AlertingPages(ResourcePages):
-    """Pages of alerting, whose addresses name the cluster of new rows only."""
+    """Pages of alerting, whose addresses name the cluster of new rows only. `list_title` is of
+    the list of all rows, whose address is called NAMEs."""
+
+    list_title: ClassVar[Any]
+
+    def list_place(self, cluster: Cluster) -> tuple[str, str]:
+        return reverse(f"{self.name}s"), str(self.list_title)
 
     @property
     def urls(self) -> list[URLPattern]:
@@ -93,7 +99,7 @@ def rules(request: HttpRequest) -> HttpResponse:
 class RulePages(AlertingPages):
     """Rules; a new one begins as the usual rule about lost nodes."""
 
-    name, at = "alert-rule", "alerts/rules"
+    name, at, list_title = "alert-rule", "alerts/rules", gettext_lazy("Alert rules")
     what, model, form = gettext_lazy("alert rule"), AlertRule, RuleForm
     intros = {
         "edit": gettext_lazy("Watches: %(kind)s."),
@@ -101,9 +107,6 @@ class RulePages(AlertingPages):
             "Its alerts are forgotten, also those that fire, and no notifications are sent."
         ),
     }
-
-    def list_place(self, cluster: Cluster) -> tuple[str, str]:
-        return reverse("alert-rules"), _("Alert rules")
 
     def values_of(self, row: AlertRule) -> dict[str, Any]:
         return {"kind": row.get_kind_display()}
@@ -131,7 +134,7 @@ channels = needs(OPERATOR)(never_cache(_channels))
 class ChannelPages(AlertingPages):
     """Edits all of a channel but its way and its secret, which is shown once it is made."""
 
-    name, at = "alert-channel", "alerts/channels"
+    name, at, list_title = "alert-channel", "alerts/channels", gettext_lazy("Channels")
     what, model, form = gettext_lazy("channel"), Channel, ChannelForm
     titles = {"new": gettext_lazy("New channel of %(cluster)s")}
     intros = {
@@ -140,9 +143,6 @@ class ChannelPages(AlertingPages):
             "No more notifications are sent there, and the log of its deliveries is deleted too."
         ),
     }
-
-    def list_place(self, cluster: Cluster) -> tuple[str, str]:
-        return reverse("alert-channels"), _("Channels")
 
     def values_of(self, row: Channel) -> dict[str, Any]:
         return {"disabled_why": row.disabled_why}
@@ -181,13 +181,11 @@ class SilencePages(AlertingPages):
     """`?rule=&subject=` fill the form of a new silence."""
 
     name, at, pages = "alert-silence", "alerts/silences", ("new",)
+    list_title = gettext_lazy("Silences")
     what, model, form = gettext_lazy("alert silence"), Silence, SilenceForm
     titles = {"new": gettext_lazy("Silence alerts of %(cluster)s")}
     submits = {"new": gettext_lazy("Silence")}
     intros = {"new": gettext_lazy("Alerts are still shown; no notifications are sent.")}
-
-    def list_place(self, cluster: Cluster) -> tuple[str, str]:
-        return reverse("alert-silences"), _("Silences")
 
     def initial_of_new(self, request: HttpRequest, cluster: Cluster) -> dict[str, Any]:
         return {name: request.GET.get(name, "") for name in ("rule", "subject")}
