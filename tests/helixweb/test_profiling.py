@@ -14,7 +14,7 @@ from site_in_process import Shell
 from helixweb.deployment.models import Profiling
 from helixweb.deployment.profiling import order_profiling
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile, ProfileVersion
-from helixweb.inventory.services import problems, profile_versions
+from helixweb.inventory.services import problems
 from helixweb.planning.services import starting
 from planner.domain.layer_times import LayerTimes
 from planner.domain.node_memory import EndRoom, KvMinimum, NodeMemory
@@ -266,35 +266,6 @@ def test_an_exported_profile_is_read(measured: Measured, api: APIClient, browser
     versions = ProfileVersion.unscoped.filter(profile=pk).order_by("number")
     assert [version.number for version in versions] == [1, 2, 3]
     assert versions[2].recorded_at <= timezone.now()
-
-
-MANY_LAYERS = {
-    "gpu": "T4", "vram_bytes": 1.0, "max_layers": 9, "tokens_per_s": [1.0] * 9,
-    "kv_capacity_token_layers": [1.0] * 9,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"format": "helixweb.problem/1"}, "format is 'helixweb.problem/1'"),
-        ({"model": "unheard-of"}, "model is 'unheard-of', which is not known here"),
-        ({"extra": 1}, "extra"),
-        ({"evidence": 3}, "evidence is no object"),
-        ({"profile": {"gpu": "T4"}}, "vram_bytes"),
-        ({"profile": MANY_LAYERS}, "max_layers is 9"),
-    ],
-)
-def test_a_bad_profile_file_is_refused_with_the_field_that_is_wrong(
-    measured: Measured, browser: Client, change: dict[str, Any], told: str
-) -> None:
-    document = profile_versions.export_profile(Profile.unscoped.get(name="big")) | change
-    answer = browser.post(
-        "/profiles/import", {"cluster": measured.cluster.cluster.pk, "text": json.dumps(document)}
-    )
-    assert answer.status_code == 422
-    assert told in str(answer.context["form"].errors["text"][0])
-    assert Profile.unscoped.get(name="big").versions.count() == 0
 
 
 def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
