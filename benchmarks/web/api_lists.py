@@ -84,11 +84,13 @@ def _filled(arguments: argparse.Namespace) -> str:
     from benchmarks.web import rows
     from helixweb.access.models import Grant
     from helixweb.common.api_keys import create_api_key
+    from helixweb.inventory.as_code.problem_files import import_problem
     from helixweb.inventory.models import Cluster, Link, Node
     from helixweb.inventory.services import problems, records
     from helixweb.monitoring.traces import record_traces
     from helixweb.planning.models import PlanRun
     from helixweb.planning.options import options_to_json
+    from planner.serialization import problem_from_dict
     from tests.helixweb.conftest import TINY_PROBLEM
     from tests.helixweb.request_traces import made_up_trace
 
@@ -96,7 +98,7 @@ def _filled(arguments: argparse.Namespace) -> str:
     user.is_superuser = arguments.role == "superuser"
     user.save()
     if not Cluster.unscoped.filter(name="lists").exists():
-        cluster = problems.import_problem_document(TINY_PROBLEM, user=user, cluster_name="lists")
+        cluster = import_problem(problem_from_dict(TINY_PROBLEM), cluster_name="lists")
         model = problems.models_of(cluster)[0]
         now = timezone.now()
         for number in range(ROWS + 20):

@@ -14,8 +14,8 @@ from django.db import connection
 from django.utils import timezone
 
 from helixweb.deployment.models import Deployment, NodeAssignment, Status
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node, NodeTag
-from helixweb.inventory.services import problems
 from helixweb.monitoring.history import roll_up
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
@@ -54,7 +54,7 @@ def large_cluster(*, nodes: int, regions: int) -> Cluster:
     """Imported, joined, planned and deployed."""
     problem = generated_cluster(num_nodes=nodes, num_regions=regions, seed=1)
     document = problem_to_dict(problem)
-    cluster = problems.import_problem_document(document, user=user(), cluster_name=LARGE)
+    cluster = import_problem(problem, cluster_name=LARGE)
     now = timezone.now()
     _join_all(cluster, now)
     plan = _planned(cluster, document)
@@ -137,12 +137,12 @@ def _planned(cluster: Cluster, document: dict[str, Any]) -> Plan:
 def plan_runs(count: int) -> None:
     """Of the large cluster and of small ones, finished long ago; each with its plan."""
     large = Plan.unscoped.select_related("run").get(cluster__name=LARGE)
-    small_problem = problem_to_dict(generated_cluster(num_nodes=24, num_regions=2, seed=2))
+    small_problem = generated_cluster(num_nodes=24, num_regions=2, seed=2)
     small = [
-        problems.import_problem_document(small_problem, user=user(), cluster_name=f"small-{number}")
+        import_problem(small_problem, cluster_name=f"small-{number}")
         for number in range(SMALL_CLUSTERS)
     ]
-    seed = _planned(small[0], small_problem)
+    seed = _planned(small[0], problem_to_dict(small_problem))
     now, made = timezone.now(), []
     for number in range(count):
         shape = large if number < LARGE_RUNS else seed

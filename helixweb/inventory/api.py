@@ -18,6 +18,7 @@ from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import ordered_columns
 from helixweb.common.rest.operations import get, post
 from helixweb.common.rest.viewsets import CreateViewSet, DeleteViewSet, EditViewSet, ReadViewSet
+from helixweb.inventory.as_code import problem_files
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -99,12 +100,12 @@ class ClusterViewSet(RowViewSet):
             if "text" in given
             else problem_from_dict(given["problem"])
         )
-        return problems.import_problem(problem, user=self.request.user, cluster_name=name)
+        return problem_files.import_problem(problem, cluster_name=name)
 
     @post(ClusterSerializer, of_row=False)
     def demo(self) -> Cluster:
         """Load the demo cluster, made by rule, unless it is there."""
-        return demonstration.demo_cluster(user=self.request.user)
+        return demonstration.demo_cluster()
 
     @get(
         OpenApiTypes.OBJECT,

@@ -24,7 +24,7 @@ def demo_plan() -> Plan:
 
 def _planned() -> Plan:
     problem = demo_problem()
-    cluster = demo_cluster(user="The demo")
+    cluster = demo_cluster()
     options = PlanOptions(time_limit_s=SEARCH_S)
     found = compute_plan(problem, options=options, progress=lambda _: None, cancel=NeverCancelled())
     profile = cluster.profiles.select_related("model").first()

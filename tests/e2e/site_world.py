@@ -14,6 +14,7 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any
 
+from planner.serialization import problem_from_dict
 from tests.e2e.mixed_cluster import problem_text
 
 PASSWORD = "correct horse battery staple"
@@ -43,15 +44,15 @@ def make_world(name: str, *, chat_url: str, with_large: bool = False) -> dict[st
     from helixweb.deployment.profiling import order_profiling
     from helixweb.deployment.services.deploying import deploy
     from helixweb.deployment.services.draining import drain
+    from helixweb.inventory.as_code.problem_files import import_problem
     from helixweb.inventory.models import Replanning
-    from helixweb.inventory.services import problems
     from tests.e2e.alert_world import some_alerts
     from tests.helixweb.process_doubles import FakeCluster
 
     now = timezone.now()
     user = get_user_model().objects.create_superuser(f"{name}-person", password=PASSWORD)
     serving, trouble, spare = (
-        problems.import_problem_document(_problem(), user=user, cluster_name=f"{name}-{kind}")
+        import_problem(problem_from_dict(_problem()), cluster_name=f"{name}-{kind}")
         for kind in ("serving", "trouble", "spare")
     )
     trouble.replanning = Replanning.NEVER  # or it is out of trouble while a test still looks
@@ -236,12 +237,12 @@ def _instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]
     """A cluster of instances, one failed and one somebody's server, and its pages."""
     from helixweb.deployment.options import DeployOptions
     from helixweb.deployment.services.deploying import deploy
-    from helixweb.inventory.services import problems
+    from helixweb.inventory.as_code.problem_files import import_problem
     from runtime.protocol.instance_orders import InstanceTraffic
     from runtime.protocol.phases import Phase
     from tests.helixweb.instance_doubles import Instances, beat_all, told
 
-    cluster = problems.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
+    cluster = import_problem(problem_from_dict(_problem()), cluster_name=cluster_name)
     doubles = Instances(cluster, user, whole=2, method="instances")
     run = _finished_run(doubles.plan, user=user, now=now)
     doubles.plan.delete()
@@ -274,11 +275,11 @@ def _large(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]:
     """24 mixed GPUs, which serve by a plan that a search found."""
     from helixweb.deployment.options import DeployOptions
     from helixweb.deployment.services.deploying import deploy
-    from helixweb.inventory.services import problems
+    from helixweb.inventory.as_code.problem_files import import_problem
     from tests.helixweb.process_doubles import FakeCluster
 
     problem = json.loads(problem_text())
-    cluster = problems.import_problem_document(problem, user=user, cluster_name=cluster_name)
+    cluster = import_problem(problem_from_dict(problem), cluster_name=cluster_name)
     doubles = FakeCluster(cluster, user)
     plan, run, _ = _searched(doubles.plan, user=user, now=now)
     deployment = deploy(plan, user=user, options=DeployOptions(), now=now)
@@ -325,12 +326,12 @@ def _offered(cluster_name: str, *, user: Any, now: datetime) -> Any:
     from helixweb.deployment.models import Repair
     from helixweb.deployment.options import DeployOptions
     from helixweb.deployment.services.deploying import deploy
+    from helixweb.inventory.as_code.problem_files import import_problem
     from helixweb.inventory.models import Replanning
-    from helixweb.inventory.services import problems
     from runtime.protocol.phases import Phase
     from tests.helixweb.process_doubles import FakeCluster, make_plan
 
-    cluster = problems.import_problem_document(_problem(), user=user, cluster_name=cluster_name)
+    cluster = import_problem(problem_from_dict(_problem()), cluster_name=cluster_name)
     cluster.replanning = Replanning.ASK
     cluster.save()
     doubles = FakeCluster(cluster, user)

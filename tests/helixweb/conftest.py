@@ -21,11 +21,11 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.celery import app
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan
 from planner.plan_options import PlanOptions
-from planner.serialization import PROBLEM_FORMAT
+from planner.serialization import PROBLEM_FORMAT, problem_from_dict
 from tests.e2e import blank_database
 from tests.helixweb.looking import api_of, browser_of
 from tests.helixweb.process_doubles import FakeCluster
@@ -250,7 +250,7 @@ def user(db: None) -> Any:
 @pytest.fixture
 def cluster(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
     """The tiny problem, imported."""
-    return recorded(lambda: problems.import_problem_document(tiny_problem, user=user))
+    return recorded(lambda: import_problem(problem_from_dict(tiny_problem)))
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 from django.contrib.auth import get_user_model
 from site_in_process import new_key
 
-from helixweb.inventory.services import problems
+from helixweb.inventory.as_code.problem_files import import_problem
+from planner.serialization import problem_from_dict
 from tests.programs import helixweb
 from tests.waiting import PATIENCE_S
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.processes
 @pytest.fixture
 def environ(transactional_db: None, live_server: Any, tiny_problem: Any, tmp_path: Path) -> Any:
     user = get_user_model().objects.create_superuser("ada")
-    problems.import_problem_document(tiny_problem, user=user)
+    import_problem(problem_from_dict(tiny_problem))
     return {
         "HELIXWEB_URL": live_server.url,
         "HELIXWEB_KEY": new_key(user),

@@ -15,8 +15,9 @@ from helixweb.common.models import Event
 from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.settling import settle
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Change, Cluster, Node
-from helixweb.inventory.services import joining, problems, records
+from helixweb.inventory.services import joining, records
 from planner.serialization import problem_from_dict
 from planner.timing import layer_times_of
 from runtime.protocol.phases import Phase
@@ -104,7 +105,7 @@ def test_a_plan_becomes_ready_when_every_node_has_loaded_its_layers(
 def other(joined: FakeCluster, user: Any, tiny_problem: dict[str, Any]) -> FakeCluster:
     """One more cluster like it."""
     document = {**tiny_problem, "name": "other"}
-    return FakeCluster(problems.import_problem_document(document, user=user), user)
+    return FakeCluster(import_problem(problem_from_dict(document)), user)
 
 
 def test_what_keeps_one_deployment_from_being_tended_does_not_keep_the_others(

@@ -28,6 +28,7 @@ from helixweb.alerting.evaluating import evaluate
 from helixweb.alerting.kinds import DEFAULTS
 from helixweb.alerting.models import AlertRule, Channel
 from helixweb.inventory.as_code.api import yaml_text
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -40,8 +41,9 @@ from helixweb.inventory.models import (
     RegionLink,
     SharedBandwidth,
 )
-from helixweb.inventory.services import bulk, problems, records
+from helixweb.inventory.services import bulk, records
 from planner.document import parse_document
+from planner.serialization import problem_from_dict
 from tests.helixweb.looking import answered, api_of, contains, denied
 from tests.helixweb.recorded import recorded
 
@@ -54,8 +56,8 @@ def world(user: Any, measured_problem: Document, tiny_problem: Document) -> Docu
 
 
 def declare_two_clusters(user: Any, measured_problem: Document, tiny_problem: Document) -> None:
-    cluster = problems.import_problem_document(measured_problem, user=user)
-    other = problems.import_problem_document(tiny_problem, user=user, cluster_name="O'Brien: 1e5")
+    cluster = import_problem(problem_from_dict(measured_problem))
+    other = import_problem(problem_from_dict(tiny_problem), cluster_name="O'Brien: 1e5")
     records.update(cluster, replanning="never", mean_prompt_tokens=77.5)
     records.create(
         SharedBandwidth, cluster=cluster, name="uplink", members=["home", "mini"],

@@ -6,8 +6,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.inventory.services import problems
+from planner.serialization import problem_from_dict
 from tests.helixweb.looking import contains
 
 ENDS = {
@@ -28,7 +29,7 @@ def tight(user: Any, tiny_problem: dict[str, Any]) -> Cluster:
         "first": {"max_layers": 1},
         "last": {"max_layers": 1},
     }
-    return problems.import_problem_document(tiny_problem, user=user)
+    return import_problem(problem_from_dict(tiny_problem))
 
 
 def test_the_preview_counts_what_the_models_ends_take(browser: Client, tight: Cluster) -> None:

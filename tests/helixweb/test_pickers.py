@@ -8,10 +8,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services import problems, records
+from helixweb.inventory.services import records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_from_json
+from planner.serialization import problem_from_dict
 from tests.helixweb.looking import answered
 from tests.helixweb.searching import SEARCH
 
@@ -76,7 +78,7 @@ def test_the_nodes_to_choose_from_are_those_of_the_cluster_just_chosen(
 ) -> None:
     tiny_problem["nodes"] = [{"name": "attic", "region": "home", "compute_profile": "big"}]
     tiny_problem["network"]["links"] = []
-    other = problems.import_problem_document(tiny_problem, user=user, cluster_name="other")
+    other = import_problem(problem_from_dict(tiny_problem), cluster_name="other")
     page = browser.get("/plans/new/node-rules", {"cluster": other.pk}).content.decode()
     for name in ("excluded_nodes", "pinned-node", "max_layers_of-node"):
         assert listed(page, name) == ["attic"]

@@ -17,8 +17,8 @@ from helixweb.common.jobs import Outcome
 from helixweb.common.leases import Lease
 from helixweb.common.models import Event
 from helixweb.common.refusals import Conflict
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
-from helixweb.inventory.services import problems
 from helixweb.planning import incumbents
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.presentation import run_curve
@@ -314,7 +314,7 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_plan_for_the_price_needs_all_prices(user: Any, measured_problem: dict[str, Any]) -> None:
-    cluster = problems.import_problem_document(measured_problem, user=user)
+    cluster = import_problem(problem_from_dict(measured_problem))
     model = LanguageModel.objects.get()
     options = PlanOptions(objective="cost", time_limit_s=2)
     run = starting.start_plan_run(cluster=cluster, model=model, options=options, user=user)

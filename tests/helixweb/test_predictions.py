@@ -14,8 +14,9 @@ from rest_framework.test import APIClient
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.services import deploying
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Origin, Profile
-from helixweb.inventory.services import problems, profile_versions
+from helixweb.inventory.services import profile_versions
 from helixweb.monitoring import predicting, views
 from helixweb.monitoring.agreement import (
     LINK_OFF,
@@ -103,7 +104,7 @@ def served(user: Any, measured_problem: dict[str, Any]) -> Served:
 
 
 def serving(problem: dict[str, Any], user: Any) -> Served:
-    cluster = problems.import_problem_document(problem, user=user)
+    cluster = import_problem(problem_from_dict(problem))
     return Served(FakeCluster(cluster, user), user)
 
 

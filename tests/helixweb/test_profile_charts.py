@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Profile
 from helixweb.inventory.profile_view import profile_speed, profiles_memory
-from helixweb.inventory.services import problems
+from planner.serialization import problem_from_dict
 
 
 @pytest.mark.parametrize("clusters", [["one"], ["one", "two"]])
@@ -14,7 +15,7 @@ def test_profiles_of_one_name_in_several_clusters_are_told_apart(
     user: Any, tiny_problem: dict[str, Any], clusters: list[str]
 ) -> None:
     for cluster in clusters:
-        problems.import_problem_document(tiny_problem, user=user, cluster_name=cluster)
+        import_problem(problem_from_dict(tiny_problem), cluster_name=cluster)
     rows = list(
         Profile.unscoped.select_related("cluster", "model").order_by("name", "cluster__name")
     )

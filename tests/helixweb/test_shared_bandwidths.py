@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel, Node, SharedBandwidth
 from helixweb.inventory.services import bulk, problems, records
 from planner.domain.errors import InvalidProblem
@@ -41,7 +42,7 @@ def document(tiny_problem: Document) -> Document:
 
 @pytest.fixture
 def shared(document: Document, user: Any) -> Cluster:
-    return problems.import_problem_document(document, user=user)
+    return import_problem(problem_from_dict(document))
 
 
 def rows(cluster: Cluster) -> QuerySet[SharedBandwidth]:
@@ -77,7 +78,7 @@ def test_a_plan_run_searches_within_what_is_shared(shared: Cluster, user: Any) -
 def test_a_name_that_no_row_can_have_is_refused_so(document: Document, user: Any) -> None:
     document["network"]["shared"][0] = {**UPLINK, "name": "n" * 65}
     with pytest.raises(InvalidProblem, match=r"shared bandwidth 'n+': name"):
-        problems.import_problem_document(document, user=user)
+        import_problem(problem_from_dict(document))
     assert not Cluster.unscoped.exists()
 
 

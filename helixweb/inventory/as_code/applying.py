@@ -114,11 +114,14 @@ _ACTIONS = {
 }
 
 
-def announce(written: Sequence[Written]) -> None:
-    """A line of the change log for each row; one event per cluster and kind of row."""
+def announce(written: Sequence[Written], *, in_one_line: bool) -> None:
+    """A line of the change log for each row, or one for a new cluster that names the number of its
+    nodes; one event per cluster and kind of row."""
+    text = f"{sum(one.step.kind is NODES for one in written)} nodes" if in_one_line else ""
     record_all(
-        change_of(one.row, _ACTIONS[one.step.action], before=one.before, after=one.after)
+        change_of(one.row, _ACTIONS[one.step.action], before=one.before, after=one.after, text=text)
         for one in written
+        if one.step.kind is CLUSTERS or not in_one_line
     )
     counts: dict[int, Counter[Action]] = defaultdict(Counter)
     types: dict[int, set[str]] = defaultdict(set)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,11 +80,15 @@ def import_declaration(
     dry_run: bool,
     may_change_site: bool,
     expected: str = "",
+    check: Callable[[Sequence[Step]], None] = lambda steps: None,
+    in_one_line: bool = False,
 ) -> ImportOutcome:
     """Raises ValidationError naming each bad place, PermissionDenied, NameTaken, Conflicting.
 
     `may_change_site`: make clusters, and make and change models. `expected`: the digest of a dry
-    run that the user agreed to; empty: any outcome. A dry run does all of it and rolls it back.
+    run that the user agreed to; empty: any outcome. `check` may refuse the steps before any is
+    done. `in_one_line`: the change log gets one line, not one for each row. A dry run does all of
+    it and rolls it back.
     """
     if may_change_site:
         _read_checkpoints(declaration)
@@ -96,6 +100,7 @@ def import_declaration(
         outcome = ImportOutcome(list(steps(declaration, site, prune=prune)), applied=not dry_run)
         if not may_change_site:
             _check_site_role(outcome.all_steps)
+        check(outcome.all_steps)
         _refuse(_unknown_names(outcome.all_steps, site))
         if expected and outcome.digest != expected:
             raise Conflicting(
@@ -107,7 +112,7 @@ def import_declaration(
         if dry_run:
             transaction.set_rollback(True)
         else:
-            announce(written)
+            announce(written, in_one_line=in_one_line)
     return outcome
 
 

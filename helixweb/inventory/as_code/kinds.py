@@ -107,7 +107,8 @@ class Kind:
             each == "\0" or unicodedata.category(each) == "Cs" for each in value
         ):
             raise ValidationError(
-                f"{value[:80]!r} contains a character that no text has; remove it."
+                f"{value[:80]!r} contains a control character or a lone surrogate, which no text "
+                "has; remove it."
             )
         try:
             if isinstance(column, models.IntegerField) and not float(value).is_integer():

@@ -1,10 +1,9 @@
 """A cluster of 24 mixed GPUs that stands on no floor: to be planned, compared and looked at."""
 
 from dataclasses import replace
-from typing import Any
 
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster
-from helixweb.inventory.services.problems import import_problem
 from planner import Problem, generated_cluster
 
 DEMO_NAME = "Demo: 24 mixed GPUs"
@@ -12,10 +11,10 @@ DEMO_NAME = "Demo: 24 mixed GPUs"
 GPUS = {"A100": 4, "L4": 8, "T4": 12}
 
 
-def demo_cluster(*, user: Any) -> Cluster:
+def demo_cluster() -> Cluster:
     """The one there is, else a new one. Raises Conflicting, NameTaken."""
     known = Cluster.unscoped.filter(name=DEMO_NAME).first()
-    return known or import_problem(demo_problem(), user=user)
+    return known or import_problem(demo_problem())
 
 
 def demo_problem() -> Problem:

@@ -1,35 +1,23 @@
-"""Problem files in, problems out: the inventory as `planner.domain.Problem` and back."""
+"""The inventory as `planner.domain.Problem`."""
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, fields
-from itertools import groupby
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, models, transaction
+from django.db import models
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 import planner
-from helixweb.common import events
-from helixweb.common.sentences import sentence
 from helixweb.inventory.cluster_names import ClusterNames
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.models import (
-    Change,
     Cluster,
     LanguageModel,
-    Link,
-    Node,
-    Origin,
     Profile,
-    RegionLink,
-    SharedBandwidth,
     gpus_of,
 )
-from helixweb.inventory.services.change_log import record, values_of
-from helixweb.inventory.services.errors import Conflicting, NameTaken
 from planner import (
     ComputeProfile,
     InvalidProblem,
@@ -38,120 +26,13 @@ from planner import (
     Workload,
 )
 from planner.serialization import (
-    problem_from_dict,
     profile_from_dict,
-    profile_to_dict,
 )
 
 RecordT = TypeVar("RecordT")
 PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
 OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times", "memory")
 _TOLD = 5  # nodes whose reasons one message has
-MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
-
-
-def import_problem(problem: Problem, *, user: Any, cluster_name: str = "") -> Cluster:
-    """Store it as a cluster, called `cluster_name` or as it says itself; all or nothing.
-
-    Raises InvalidProblem, NameTaken, Conflicting.
-    """
-    name = cluster_name or problem.name
-    try:
-        with transaction.atomic():
-            return _stored(problem, name=name, user=user)
-    except IntegrityError as error:  # between the look and the insert
-        raise NameTaken(
-            _(
-                "A cluster called %(cluster_name)s or a model called %(name)s was made "
-                "at the same moment; try again."
-            )
-            % {"cluster_name": repr(name), "name": repr(problem.model.name)}
-        ) from error
-
-
-def import_problem_document(document: object, *, user: Any, cluster_name: str = "") -> Cluster:
-    """The same for a `helixweb.problem/1` document."""
-    return import_problem(problem_from_dict(document), user=user, cluster_name=cluster_name)
-
-
-def _stored(problem: Problem, *, name: str, user: Any) -> Cluster:
-    if Cluster.unscoped.filter(name=name).exists():
-        raise NameTaken(
-            _(
-                "A cluster called %(cluster_name)s exists already; give this one another "
-                "name or delete that one first."
-            )
-            % {"cluster_name": repr(name)}
-        )
-    cluster = Cluster(
-        name=name,
-        coordinator_region=problem.cluster.coordinator_region,
-        source=problem.source,
-        **asdict(problem.workload),
-    )
-    check_columns(cluster)
-    cluster.save()
-    kind: type[models.Model]
-    for kind, rows in groupby(_rows(problem, cluster, _model_row(problem.model)), type):
-        made = list(rows)
-        for row in made:
-            check_columns(row)
-        kind._base_manager.bulk_create(made, batch_size=500)
-    count = len(problem.cluster.nodes)
-    record(cluster, Change.Action.ADDED, after=values_of(cluster), text=f"{count} nodes")
-    said = gettext_noop("%(user)s imported cluster %(cluster)s with %(count)s nodes.")
-    told = sentence(said, user=str(user), cluster=cluster.name, count=count)
-    events.emit(f"cluster:{cluster.pk}", "event", told)
-    return cluster
-
-
-def _model_row(spec: ModelSpec) -> LanguageModel:
-    """The row of the model; a known name must come with the numbers that are known."""
-    numbers = {key: getattr(spec, key) for key in MODEL_NUMBERS}
-    row = LanguageModel.objects.filter(name=spec.name).first()
-    if row is None:
-        row = LanguageModel(**asdict(spec))
-        check_columns(row)
-        row.save()
-        return row
-    different = [
-        f"{key} {getattr(row, key):g} there, {value:g} here"
-        for key, value in numbers.items()
-        if getattr(row, key) != value
-    ]
-    if different:
-        raise Conflicting(
-            _(
-                "A model called %(name)s is known with other numbers (%(names)s); rename "
-                "the model in the file, or change or delete the known one."
-            )
-            % {"name": repr(spec.name), "names": "; ".join(different)}
-        )
-    return row
-
-
-def _rows(problem: Problem, cluster: Cluster, model: LanguageModel) -> Iterable[models.Model]:
-    """In the order in which they refer to each other."""
-    imported: dict[str, Any] = {"cluster": cluster, "origin": Origin.IMPORTED}
-    for profile in problem.compute_profiles.values():
-        yield Profile(model=model, name=profile.name, **imported, **profile_to_dict(profile))
-    for node in problem.cluster.nodes:
-        yield Node(
-            cluster=cluster,
-            name=node.name,
-            region=node.region,
-            profile_name=node.compute_profile,
-            price_per_hour=node.price_per_hour,
-            declared_gpus=node.gpus,
-        )
-    for pair in problem.cluster.region_links:
-        yield RegionLink(**imported, **asdict(pair))
-    for link in problem.cluster.links:
-        yield Link(**imported, **asdict(link))
-    for shared in problem.cluster.shared:
-        yield SharedBandwidth(
-            cluster=cluster, **{**asdict(shared), "members": list(shared.members)}
-        )
 
 
 def check_columns(row: models.Model) -> None:

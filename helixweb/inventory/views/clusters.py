@@ -15,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common import events
 from helixweb.common.pages import by_htmx, list_page
+from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
@@ -89,7 +90,7 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
 
     def store(given: dict[str, Any]) -> tuple[str, str]:
         problem = problem_from_text(given["problem_text"], name_hint=given["name_hint"])
-        row = problems.import_problem(problem, user=request.user, cluster_name=given["name"])
+        row = import_problem(problem, cluster_name=given["name"])
         told = _("Imported %(row)s with %(count)s nodes.")
         return told % {"row": row, "count": row.nodes.count()}, reverse("cluster", args=[row.pk])
 
@@ -177,7 +178,7 @@ def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
 def cluster_demo(request: HttpRequest) -> HttpResponse:
     """Load the demo cluster, unless it is there, and go on to plan it."""
     try:
-        row = demonstration.demo_cluster(user=request.user)
+        row = demonstration.demo_cluster()
     except InventoryError as error:
         messages.error(request, _("The demo cluster is not loaded: %(error)s") % {"error": error})
         return redirect("clusters")
