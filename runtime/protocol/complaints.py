@@ -1,9 +1,10 @@
 """What is wrong, in words for people: errors that end a program, and what pydantic says."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+if TYPE_CHECKING:  # what only raises or words an error starts without pydantic
+    from pydantic import ValidationError
 
 _PREFIX = "Value error, "  # before what our own validators say
 
@@ -18,7 +19,7 @@ def complaint(problem: Mapping[str, Any]) -> str:
     return message.removeprefix(_PREFIX)
 
 
-def first_complaint(error: ValidationError, *, whole: str = "") -> str:
+def first_complaint(error: "ValidationError", *, whole: str = "") -> str:
     """The first message behind the place of its value; `whole` names the place of a whole file."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = ".".join(map(str, first["loc"])) or whole
