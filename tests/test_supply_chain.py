@@ -55,6 +55,7 @@ def dangers(node: ast.AST) -> Iterator[str]:
             yield f"{name} without a safe loader"
 
 
+@pytest.mark.slow
 def test_the_product_reads_nothing_by_running_it() -> None:
     found = []
     for path, tree in sources():

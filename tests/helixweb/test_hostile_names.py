@@ -91,6 +91,7 @@ def visitor(world: dict[str, Any], django_user_model: Any) -> Client:
     return client
 
 
+@pytest.mark.slow
 def test_no_name_is_markup_on_any_page(visitor: Client, world: dict[str, Any]) -> None:
     shown = []
     for address in PAGES:

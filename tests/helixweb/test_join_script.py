@@ -88,6 +88,7 @@ def test_a_bare_machine_gets_an_environment_of_its_own_and_joins(
     assert not [line for line in (tmp_path / "log").read_text().splitlines()[5:] if "venv" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--token", "{}"), ("--token={}",)])
 def test_the_process_list_shows_no_token_while_the_agent_is_installed(
     script: str, machine: dict[str, str], tmp_path: Path, words: tuple[str, ...]

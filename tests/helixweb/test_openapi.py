@@ -28,6 +28,7 @@ def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.slow
 def test_it_is_made_without_a_warning_and_is_valid(document: dict[str, Any]) -> None:
     """As `manage.py spectacular --fail-on-warn --validate` does, which would make it again."""
     assert not GENERATOR_STATS

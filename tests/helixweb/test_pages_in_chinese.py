@@ -114,6 +114,7 @@ def chinese_reader(username: str) -> Client:
     return client
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_pages_of_a_site_with_everything_in_it_leave_no_text_in_english() -> None:
     ids = make_world()

@@ -147,6 +147,7 @@ def queries_of(browser: Client, address: str) -> int:
     return len(captured)
 
 
+@pytest.mark.slow
 def test_a_large_site_takes_as_many_queries_for_every_page(
     site: Callable[[], dict[str, Any]], cluster: Cluster, browser: Client
 ) -> None:

@@ -107,6 +107,7 @@ def queries(api: APIClient, address: str, limit: int) -> int:
     return len(captured)
 
 
+@pytest.mark.slow
 def test_every_list_can_be_ordered_by_what_it_shows(world: APIClient) -> None:
     for address, view in collections().items():
         made = view(action="list")

@@ -220,6 +220,7 @@ def test_a_cluster_without_a_way_back_to_the_coordinator_has_no_placement():
     assert result.upper_bound_tokens_per_s == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["auto", "gurobi"])
 def test_gurobi_runs_while_the_model_fits_its_licence_and_highs_beyond_and_the_result_says_so(
     solver,

@@ -504,6 +504,7 @@ def test_solve_forecasts_what_the_plan_serves_and_says_what_the_times_are(
         assert "by the objective 'decode'" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_solve_forecasts_by_measured_times_where_it_is_given_them(problem_path, tmp_path, capsys):
     times = tmp_path / "times.csv"
     times.write_text(

@@ -42,6 +42,7 @@ def search(problem, *, start=None, seed=0, progress=lambda _: None, cancel=None,
     )
 
 
+@pytest.mark.slow
 def test_bounds_are_reported_while_the_best_is_still_the_start():
     problem = generated_cluster(num_nodes=24, num_regions=1, seed=3)
     first = search(problem, time_limit_s=1.0)

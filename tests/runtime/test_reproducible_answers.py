@@ -122,6 +122,7 @@ def continued_elsewhere(checkpoint: Path, case: Case, *, lost_after: int) -> lis
     return told + cluster.answers[1, 2].token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [STREAMS, pytest.param(200, marks=pytest.mark.chaos)])
 def test_a_request_gets_the_same_tokens_however_it_is_run(checkpoint: Path, count: int) -> None:
     cases = drawn_cases(count)
@@ -136,6 +137,7 @@ def test_a_request_gets_the_same_tokens_however_it_is_run(checkpoint: Path, coun
     ] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

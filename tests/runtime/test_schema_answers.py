@@ -200,6 +200,7 @@ def random_schema(rng: random.Random, *, depth: int) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 def test_answers_to_random_schemas_are_json_that_follows_them(checkpoint: Path) -> None:
     rng = random.Random(20)
     serving = make_serving(checkpoint, max_context_tokens=CONTEXT_TOKENS, max_queued_requests=200)
