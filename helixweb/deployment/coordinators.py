@@ -114,10 +114,10 @@ def reports_on(
     """Those of `reports_of` on its present generation; with `online_at` none of coordinators that
     cannot be heard then."""
     return [
-        told
-        for told in reports_of(deployment, heard_at=heard_at)
-        if told.says("generation") == deployment.generation
-        and (online_at is None or is_online(told.coordinator, now=online_at))
+        report
+        for report in reports_of(deployment, heard_at=heard_at)
+        if report.says("generation") == deployment.generation
+        and (online_at is None or is_online(report.coordinator, now=online_at))
     ]
 
 
@@ -127,14 +127,14 @@ def lost_stages(deployment: Deployment, *, now: datetime) -> frozenset[str]:
     if deployment.status not in SERVING:
         return frozenset()
     reports = reports_on(deployment, online_at=now)
-    lost = [frozenset(told.says("lost_nodes")) for told in reports]
+    lost = [frozenset(report.says("lost_nodes")) for report in reports]
     return frozenset.intersection(*lost) if lost else frozenset()
 
 
 def with_others(
     coordinator: Coordinator, report: CoordinatorReport, *, now: datetime
 ) -> CoordinatorReport:
-    """What a coordinator reports now and the others of its cluster told last, as one.
+    """What a coordinator reports now and the others of its cluster reported last, as one.
 
     `traces` are those of this report alone: the others' have been read.
     """
@@ -143,11 +143,11 @@ def with_others(
     silent: list[CoordinatorReport] = []
     for row in rows.exclude(coordinator=coordinator).select_related("coordinator"):
         try:
-            told = CoordinatorReport.model_validate(row.report)
+            other = CoordinatorReport.model_validate(row.report)
         except ValidationError:
             logger.info("the last report of %s is of another release", row.coordinator)
             continue
-        (heard if is_online(row.coordinator, now=now) else silent).append(told)
+        (heard if is_online(row.coordinator, now=now) else silent).append(other)
     return joint_report(heard, silent=silent)
 
 
@@ -161,9 +161,10 @@ def coordinator_says(deployment: Deployment) -> str:
         return ""
     reports = reports_of(deployment)
     says = "; ".join(
-        message if len(reports) == 1 else f"{told.coordinator.name}: {message}"
-        for told in reports
-        if (message := told.says("message")) and told.says("generation") == deployment.generation
+        message if len(reports) == 1 else f"{report.coordinator.name}: {message}"
+        for report in reports
+        if (message := report.says("message"))
+        and report.says("generation") == deployment.generation
     )
     return "" if says in deployment.message else says
 
@@ -178,21 +179,21 @@ def change_of(deployment: Deployment) -> dict[str, Any] | None:
     if deployment.status not in SERVING or not deployment.is_changing:
         return None
     reports = reports_on(deployment)
-    missing = sorted({node for told in reports for node in told.says("coming_missing")})
-    if not missing and all(told.says("leaving_generation") is None for told in reports):
+    missing = sorted({node for report in reports for node in report.says("coming_missing")})
+    if not missing and all(report.says("leaving_generation") is None for report in reports):
         return None
     stages = len(stored_plan(deployment.plan).placement.layers)
-    leaving = sum(told.says("leaving_requests") for told in reports)
+    leaving = sum(report.says("leaving_requests") for report in reports)
     return {"missing": missing, "stages": stages, "up": stages - len(missing), "leaving": leaving}
 
 
 def requests_waiting(deployment: Deployment) -> int | None:
-    """As the coordinators told last of a deployment that is paused; None if it is not, or they have
-    not heard so yet."""
+    """As the coordinators reported last of a deployment that is paused; None if it is not, or they
+    have not heard so yet."""
     if deployment.paused_at is None:
         return None
-    paused = [told for told in reports_of(deployment) if told.says("paused")]
-    return sum(told.says("requests_waiting") for told in paused) if paused else None
+    paused = [report for report in reports_of(deployment) if report.says("paused")]
+    return sum(report.says("requests_waiting") for report in paused) if paused else None
 
 
 def endpoint_urls(deployment: Deployment, *, now: datetime) -> list[str]:

@@ -116,7 +116,8 @@ def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
         if row.observed_generation == deployment.generation
     ]
     found += [
-        (COORDINATOR, told.says("links"), told.at) for told in reports_on(deployment, heard_at=now)
+        (COORDINATOR, report.says("links"), report.at)
+        for report in reports_on(deployment, heard_at=now)
     ]
     busiest: dict[Ends, tuple[LinkStats, datetime]] = {}
     for source, links, at in found:

@@ -79,7 +79,7 @@ def verdict_in_service(
     pipelines, or a server elsewhere answers requests.
     """
     failed = [report for report in reports if report.phase is Phase.FAILED]
-    told = [
+    said = [
         f"{report.name}: {report.message or 'the stage failed; its log on the node says why'}"
         for report in failed
     ]
@@ -87,8 +87,8 @@ def verdict_in_service(
     only_instances = failed and all(report.runs_instances for report in failed)
     is_whole = not refusals and not any(report.removed for report in reports)
     if is_answered and only_instances and is_whole:
-        return Verdict(Status.DEGRADED, "\n".join(told))
-    failures = [*refusals, *told]
+        return Verdict(Status.DEGRADED, "\n".join(said))
+    failures = [*refusals, *said]
     failures += [
         f"{report.name} was removed from the cluster; deploy a plan without it"
         for report in reports
@@ -177,27 +177,27 @@ def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
     is silent while another can be heard."""
     heard = reports_of(deployment, heard_at=now)
     refused = [t for t in heard if t.says("refused_generation") == deployment.generation]
-    return [told.says("message") for told in refused]
+    return [report.says("message") for report in refused]
 
 
 def why_unanswered(deployment: Deployment, *, now: datetime) -> str:
     """Why no coordinator that can be heard answers requests under the present generation; empty if
     one does."""
-    reports = {told.coordinator_id: told for told in reports_on(deployment)}
+    reports = {report.coordinator_id: report for report in reports_on(deployment)}
     whys: dict[str, str] = {}
     for row in told_by(deployment):
-        told = reports.get(row.pk)
+        report = reports.get(row.pk)
         if not is_online(row, now=now):
             whys[row.name] = f"coordinator {row.name} is not heard any more; start it again"
-        elif told is None:
+        elif report is None:
             whys[row.name] = f"coordinator {row.name} has not taken up the plan yet"
-        elif told.says("coming_generation") is not None:
-            names = ", ".join(told.says("coming_missing"))
+        elif report.says("coming_generation") is not None:
+            names = ", ".join(report.says("coming_missing"))
             whys[row.name] = f"waiting for the stages of: {names}" if names else "taking over"
-        elif told.says("serving"):
+        elif report.says("serving"):
             return ""
         else:
-            whys[row.name] = told.says("message") or "no way through the nodes is left"
+            whys[row.name] = report.says("message") or "no way through the nodes is left"
     if not whys:
         return "no coordinator has joined; let one join"
     if len(set(whys.values())) == 1:
@@ -214,9 +214,9 @@ def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
     if not names:
         return _NOBODY
     traffic = [
-        (name, one, told.says("coming_generation") is None)
-        for told in reports_on(deployment, heard_at=now)
-        for name, one in told.says("instances").items()
+        (name, one, report.says("coming_generation") is None)
+        for report in reports_on(deployment, heard_at=now)
+        for name, one in report.says("instances").items()
         if name in names
     ]
     answers_now = any(one["open"] for _, one, is_present in traffic if is_present)

@@ -36,8 +36,8 @@ def networks(text: str) -> tuple[Network, ...]:
 def client_address(scope: Scope, *, proxies: Sequence[Network]) -> str:
     """Empty where it is not known.
 
-    Each proxy adds whom it was asked by to the end of `X-Forwarded-For`; what stands before the
-    first that is no proxy of ours, anybody may have made up.
+    Each proxy adds the address that asked it to the end of `X-Forwarded-For`; anyone may have made
+    up what stands before the first that is no proxy of ours.
     """
     client = scope.get("client")
     dialled = str(client[0]) if client else ""

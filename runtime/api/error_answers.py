@@ -13,12 +13,12 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 
 def error_response(error: ApiError, headers: dict[str, str] | None = None) -> JSONResponse:
     """`headers` beside those that the error itself has."""
-    told = dict(headers or {})
+    sent = dict(headers or {})
     if error.status == 401:
-        told["WWW-Authenticate"] = "Bearer"
+        sent["WWW-Authenticate"] = "Bearer"
     if error.retry_after_s is not None:
-        told["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    return JSONResponse(error.body(), status_code=error.status, headers=told)
+        sent["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return JSONResponse(error.body(), status_code=error.status, headers=sent)
 
 
 async def _api_error(http: Request, error: Exception) -> Response:

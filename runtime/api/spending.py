@@ -26,7 +26,7 @@ class Spent:
 class Spending:
     """Owns what each API key used lately; the access check and the dispatcher call it.
 
-    Keys are told apart by the hex SHA-256 of the whole.
+    Keys are distinguished by the hex SHA-256 of the whole.
     """
 
     def __init__(self, *, unix_time: Callable[[], float] = time.time) -> None:

@@ -332,7 +332,7 @@ class Recovery:
             self._end_if_too_large(request)
 
     def _end_if_too_large(self, request: LiveRequest) -> None:
-        """Which is known only of a plan whose stages have told their room."""
+        """Which is known only of a plan whose stages have reported their room."""
         serving = request.serving
         if not serving.is_up:
             return

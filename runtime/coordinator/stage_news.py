@@ -2,10 +2,10 @@
 
 A process may serve several generations: what happens to it concerns every plan it is in.
 
-Nodes are to be left free that helixweb wants drained, or whose stage was told to end. New requests
+Nodes are to be left free that helixweb wants drained, or whose stage is asked to end. New requests
 go around such a node at once, as far as there is a way around. What runs through it ends there, or
 goes on by another way, from prompt and tokens: after `migrate_after_s` if the node is to be
-drained, as soon as there is room if its stage is about to end. That one is told to forget its
+drained, as soon as there is room if its stage is about to end. That one is asked to forget its
 generations when nothing runs through it any more, and ends then.
 """
 

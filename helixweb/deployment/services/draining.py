@@ -60,7 +60,7 @@ def take_in(row: Drain, *, user: Any, now: datetime) -> None:
 
 
 def follow_drains(*, now: datetime, cluster_id: int | None = None) -> None:
-    """Note how far drains are, of one cluster or of all; who is free is told to hold nothing."""
+    """Note how far drains are, of one cluster or of all; ask free nodes to hold nothing."""
     rows = Drain.unscoped.filter(let_go_at__isnull=True).select_related("node")
     if cluster_id is not None:
         rows = rows.filter(node__cluster=cluster_id)
@@ -74,7 +74,7 @@ def is_empty(observed: ObservedState) -> bool:
 
 
 def note_drained(node: Node, *, now: datetime) -> None:
-    """It was told to hold nothing, and does so now."""
+    """It was asked to hold nothing, and does so now."""
     with transaction.atomic():
         let_go = Drain.unscoped.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
         if let_go.update(drained_at=now):
@@ -105,12 +105,12 @@ def _follow(row: Drain, *, now: datetime) -> None:
     is_placed = (
         deployment is not None and deployment.assignments.filter(node_name=node.name).exists()
     )
-    told: list[DrainProgress] | None = []
+    progress: list[DrainProgress] | None = []
     if deployment is not None and (is_placed or deployment.is_changing):
-        told = _told(row, deployment, now=now)
-    requests = None if told is None else sum(each.requests for each in told)
-    needed = any(each.needed for each in told or ())
-    is_free = told == [] or (is_placed and requests == 0 and not needed)
+        progress = _reported(row, deployment, now=now)
+    requests = None if progress is None else sum(each.requests for each in progress)
+    needed = any(each.needed for each in progress or ())
+    is_free = progress == [] or (is_placed and requests == 0 and not needed)
     with transaction.atomic():
         same = Drain.unscoped.filter(pk=row.pk, let_go_at__isnull=True)
         if is_free:
@@ -123,13 +123,13 @@ def _follow(row: Drain, *, now: datetime) -> None:
                 nudge_page(deployment)
 
 
-def _told(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
-    """Of each coordinator; None while one has not told of it yet, or none can be heard."""
+def _reported(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
+    """Of each coordinator; None while one has not reported it yet, or none can be heard."""
     online = [one for one in told_by(deployment) if is_online(one, now=now)]
     found = [
-        told.says("draining")[row.node.name]
-        for told in reports_on(deployment, online_at=now)
-        if told.at > row.began_at and row.node.name in told.says("draining")
+        report.says("draining")[row.node.name]
+        for report in reports_on(deployment, online_at=now)
+        if report.at > row.began_at and row.node.name in report.says("draining")
     ]
     is_told = online and len(found) == len(online)
     return [DrainProgress.model_validate(one) for one in found] if is_told else None

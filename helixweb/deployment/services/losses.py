@@ -70,8 +70,8 @@ def left_out(plan: Plan) -> frozenset[str]:
 def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
     """Nodes whose stages no coordinator has a sign of."""
     silent = [
-        frozenset(name for name, traffic in told.says("nodes").items() if not traffic["ready"])
-        for told in reports_on(deployment, heard_at=now)
+        frozenset(name for name, traffic in report.says("nodes").items() if not traffic["ready"])
+        for report in reports_on(deployment, heard_at=now)
     ]
     return frozenset.intersection(*silent) if silent else frozenset()
 
@@ -217,7 +217,7 @@ def _while_loading(deployment: Deployment, *, now: datetime) -> Outage | None:
         repair=repair,
         waiting=_waiting(deployment, now=now),
         stages=len(phases),
-        loaded=sum(told == (Phase.READY.value, deployment.generation) for told in phases),
+        loaded=sum(phase == (Phase.READY.value, deployment.generation) for phase in phases),
     )
 
 
@@ -230,4 +230,4 @@ def _lost_at(deployment: Deployment, lost: tuple[str, ...]) -> datetime | None:
 
 
 def _waiting(deployment: Deployment, *, now: datetime) -> int:
-    return sum(told.says("requests_waiting") for told in reports_of(deployment, heard_at=now))
+    return sum(report.says("requests_waiting") for report in reports_of(deployment, heard_at=now))
