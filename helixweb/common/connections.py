@@ -16,28 +16,26 @@ def returns_connection(read: Callable[P, R]) -> Callable[P, R]:
     A request's thread keeps the connection that its middleware and view have used until the
     response has ended; a hundred open pages would use up what PostgreSQL allows.
     """
-
-    @wraps(read)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> R:
-        close_old_connections()  # one that broke since
-        try:
-            return read(*args, **kwargs)
-        finally:
-            close_old_connections()
-
-    return reading
+    return _ended_by(close_old_connections, read)
 
 
 def keeps_connection(read: Callable[P, R]) -> Callable[P, R]:
     """After `read`, leave this thread's connection open for the next call."""
+    return _ended_by(_leave_open, read)
 
+
+def _leave_open() -> None:
+    for connection in connections.all(initialized_only=True):
+        connection.close_at = None
+
+
+def _ended_by(end: Callable[[], None], read: Callable[P, R]) -> Callable[P, R]:
     @wraps(read)
     def reading(*args: P.args, **kwargs: P.kwargs) -> R:
         close_old_connections()  # one that broke since
         try:
             return read(*args, **kwargs)
         finally:
-            for connection in connections.all(initialized_only=True):
-                connection.close_at = None
+            end()
 
     return reading

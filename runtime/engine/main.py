@@ -172,8 +172,8 @@ class Orders:
 class StageStart:
     """How a stage is run, beside its launch line.
 
-    `shall_leave`: whether it is to end as soon as its requests go on elsewhere. `orders`: what else
-    shall run beside. `emulate`: a file that describes the node to act as, instead of running a
+    `shall_leave`: whether it must end as soon as its requests go on elsewhere. `orders`: what else
+    must run beside it. `emulate`: a file that describes the node to act as, instead of running a
     model. `is_vllm`: this is vLLM's environment. `reason`: why its engine computes the stage.
     """
 

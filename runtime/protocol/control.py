@@ -77,7 +77,7 @@ class PeerAddress(Message):
 
 
 class AgentIdentity(Message):
-    """PUT /api/v1/agent/identity: what a restarted process says anew, with its credential.
+    """PUT /api/v1/agent/identity: what a restarted process reports again, with its credential.
 
     The coordinator sends it too; `http_url` is where chat clients reach it.
     """
