@@ -149,6 +149,7 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
 @pytest.mark.e2e
 @pytest.mark.postgres
 @pytest.mark.redis
+@pytest.mark.long
 def test_two_variables_give_it_postgresql_and_redis(
     tmp_path: Path, postgres_url: str, redis_url: str
 ) -> None:

@@ -79,6 +79,7 @@ def there_and_back(environ: dict[str, str]) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_forward_back_to_nothing_and_forward_on_sqlite(tmp_path: Path, blank_sqlite: Path) -> None:
     data_dir = tmp_path / "data"
     blank_database.put(blank_sqlite, data_dir)  # forward, as all sites of tests are made
