@@ -27,6 +27,7 @@ gc.disable()
 os.environ.setdefault("HELIX_CPU_PRODUCTS", "reproducible")
 
 ROOT = Path(__file__).parents[1]
+PLANNER = ROOT / "tests" / "planner"
 _BUILT_DOCS = {ROOT / "docs" / "_build", ROOT / "docs" / "generated"}  # a test builds the site
 _TOOLS_OWN = {".git", ".venv", ".venv-vllm", ".hypothesis", "__pycache__"} | {
     f".{tool}_cache" for tool in ("import_linter", "mypy", "pytest", "ruff")
@@ -65,7 +66,8 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
     """Mark tests with servers or browsers as `processes`. Sort files for pytest-xdist, which hands
-    them out whole and in this order: what takes minutes first, so that all workers end together.
+    them out whole and in this order: what takes minutes first, so that all workers end together,
+    and those of the planner last: they wait for nothing, so no core is idle at the end.
     """
     rank: dict[Path, int] = {}
     for item in items:
@@ -75,7 +77,7 @@ def pytest_collection_modifyitems(
         rank[item.path] = min(-marks, rank.get(item.path, 0))
     yield  # pytest-django sorts by use of the database
     if _is_worker(config):
-        items.sort(key=lambda item: rank[item.path])
+        items.sort(key=lambda item: (rank[item.path], PLANNER in item.path.parents))
 
 
 @pytest.hookimpl(tryfirst=True)
