@@ -21,23 +21,13 @@ Turn = tuple[int, float, int]  # priority, start in tokens, number of its arriva
 
 
 class Waiting(Protocol):
-    """What is known of a request that waits."""
+    """What is known of a request that waits: whose share it takes, and how much of it. One with a
+    lower `priority` goes before it."""
 
-    @property
-    def id(self) -> int:
-        """Its own."""
-
-    @property
-    def owner(self) -> str:
-        """Whose share it takes."""
-
-    @property
-    def priority(self) -> int:
-        """Who has a lower one goes before it."""
-
-    @property
-    def size(self) -> RequestSize:
-        """What it takes of the share."""
+    id: int
+    owner: str
+    priority: int
+    size: RequestSize
 
 
 R = TypeVar("R", bound=Waiting)

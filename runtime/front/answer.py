@@ -259,7 +259,7 @@ class Answer:
             return chosen
         chosen = None if turns else self._choose(size)
         if chosen is not None:
-            turns.passed(waiter)
+            turns.pass_by(waiter, turns.turn_of(waiter))
             return chosen
         with turns.waiting(waiter):
             return await self._in_turn(waiter, client)

@@ -38,50 +38,33 @@ class Waiter:
     called: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Turns:
-    """Owns the requests that wait for an instance; the balance calls it.
-
-    The line.
-    """
-
-    def __init__(self) -> None:
-        self._line: WaitingLine[Waiter] = WaitingLine()
-
-    def __len__(self) -> int:
-        return len(self._line)
+class Turns(WaitingLine[Waiter]):
+    """Owns the requests that wait for an instance, and calls the first; the answers stand in it."""
 
     def call(self) -> None:
         """An instance may have opened, for the first."""
-        first = next(iter(self._line), None)
+        first = next(iter(self), None)
         if first is not None:
             first.called.set()
 
     def call_all(self) -> None:
         """No request needs to wait any more."""
-        for waiter in self._line:
+        for waiter in self:
             waiter.called.set()
 
     def is_first(self, waiter: Waiter) -> bool:
-        return next(iter(self._line), None) is waiter
-
-    def passed(self, waiter: Waiter) -> None:
-        """It found an instance without waiting, and has had that of its share."""
-        self._line.pass_by(waiter, self._line.turn_of(waiter))
+        return next(iter(self), None) is waiter
 
     @contextmanager
     def waiting(self, waiter: Waiter) -> Iterator[None]:
         """It stands in the line, unless it is `let_in` meanwhile."""
-        self._line.add(waiter, self._line.turn_of(waiter))
+        self.add(waiter, self.turn_of(waiter))
         try:
             yield
         finally:
-            if any(waiter is other for other in self._line):
-                self._line.remove(waiter)
+            if any(waiter is other for other in self):
+                self.remove(waiter)
             self.call()
-
-    def let_in(self, waiter: Waiter) -> None:
-        """It found an instance."""
-        self._line.let_in(waiter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
