@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.stage_link import Sender
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.data import Kind, Message
-from runtime.protocol.payloads import MeasureOrder, pack_order
+from runtime.protocol.data import Kind, MeasureOrder, Message
 from runtime.transport.base import SendError
 
 logger = logging.getLogger(__name__)
@@ -106,7 +105,7 @@ async def measure_links(
                     Message(
                         kind=Kind.MEASURE,
                         generation=serving.plan.generation,
-                        payload=pack_order(order),
+                        measure=order,
                     ),
                 )
             except SendError as error:

@@ -77,14 +77,6 @@ def release_message(
     return Message(kind=Kind.RELEASE, generation=generation, entries=entries)
 
 
-def retire_message(generation: int, *, life: bytes) -> Message:
-    """Forget this generation, its requests, and the layers that no other one needs.
-
-    `life`, unless it is empty: of the process that is meant, as it said.
-    """
-    return Message(kind=Kind.RETIRE, generation=generation, payload=life)
-
-
 class Sender(Protocol):
     """The sending half of a transport."""
 
@@ -132,10 +124,11 @@ class StageLink:
             traced=traced,
         )
 
-    def retire(self, nodes: Iterable[str], *, generation: int, life: bytes = b"") -> None:
-        """Have the stages of `nodes` forget a generation; `life`: only the process of that."""
+    def retire(self, nodes: Iterable[str], *, generation: int, life: int | None = None) -> None:
+        """Have the stages of `nodes` forget a generation, its requests, and the layers that no
+        other one needs; `life`: only the process of that."""
         for node in nodes:
-            self._send(node, retire_message(generation, life=life))
+            self._send(node, Message(kind=Kind.RETIRE, generation=generation, life=life))
 
     def release_stray(self, serving: Serving, sender: str, entry: Entry) -> None:
         """A token came of a request that is not running.

@@ -17,8 +17,7 @@ from runtime.coordinator.plans import Plans
 from runtime.coordinator.serving import Serving
 from runtime.coordinator.tracing import Tracer
 from runtime.protocol.control import DrainProgress
-from runtime.protocol.data import FrameError, Message
-from runtime.protocol.payloads import unpack_lost_links
+from runtime.protocol.data import Message
 from runtime.transport.heartbeats import PeerEvent
 
 # A stage that leaves says so several times a second; silent for so long it has ended.
@@ -32,7 +31,7 @@ class _Leaving:
     """A stage that is about to end; `said_s` last, `life` of its process."""
 
     said_s: float
-    life: bytes
+    life: int | None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -64,7 +63,7 @@ class Draining:
 
     def hear_leaving(self, node: str, message: Message) -> None:
         """The stage of `node`, which serves the message's generation, ends soon."""
-        generation, life = message.generation, bytes(message.payload)
+        generation, life = message.generation, message.life
         if self.plans.of(generation) is None:  # which is not served any more, or not known
             self.plans.link.retire([node], generation=generation, life=life)
             return
@@ -125,7 +124,7 @@ class Draining:
             if node not in request.next_serving.nodes or node in request.next_serving.spared_nodes()
         )
 
-    def _let_go(self, node: str, *, life: bytes) -> None:
+    def _let_go(self, node: str, *, life: int | None) -> None:
         """Its process, that is: another may be there by the time that this is read."""
         for plan in self.plans.with_node(node):
             if node in plan.spared_nodes():
@@ -190,14 +189,9 @@ class StageNews:
 
     def hear_lost_links(self, sender: str, message: Message) -> None:
         """Requests that need a link that is cut restart around it, or wait for it."""
-        try:
-            peers = unpack_lost_links(message)
-        except FrameError as error:
-            self.plans.link.complain(f"message of {sender!r} dropped: {error}")
-            return
         for plan in self.plans.with_node(sender):
             before = plan.cut
-            cut = plan.hear_lost_links(sender, peers)
+            cut = plan.hear_lost_links(sender, message.lost_links or ())
             if cut:
                 self.plans.recovery.lose_links(cut)
             elif plan.cut != before:

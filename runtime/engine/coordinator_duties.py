@@ -11,7 +11,6 @@ from runtime.engine.pages import KvCacheManager
 from runtime.engine.sequence import RequestKey, Sequence
 from runtime.engine.shares import Shares
 from runtime.protocol.data import Entry, Flag, Kind, Message, Reason, StageStatus
-from runtime.protocol.payloads import LIFE_BYTES, life_of
 from runtime.protocol.stage_spans import pack_spans
 from runtime.transport.base import SendError, Transport
 from runtime.transport.heartbeats import PeerEvent
@@ -69,9 +68,8 @@ class CoordinatorDuties:
 
     def leave(self) -> None:
         """Report that the stage ends soon, under each generation that is not retired."""
-        life = life_of(self._incarnation)
         for generation in self._hosting.ranges:
-            message = Message(kind=Kind.LEAVING, generation=generation, payload=life)
+            message = Message(kind=Kind.LEAVING, generation=generation, life=self._incarnation)
             for coordinator in self._coordinators.told:
                 self._send(coordinator, message)
 
@@ -144,11 +142,11 @@ class CoordinatorDuties:
         One for the process that was here before, and left, is not for this one. Whether it is
         served no more now.
         """
-        generation, life = message.generation, bytes(message.payload)
-        if message.entries or len(life) not in (0, LIFE_BYTES):
+        generation = message.generation
+        if message.entries or memoryview(message.payload).nbytes:
             logger.warning("a damaged RETIRE of generation %d: it carries more", generation)
             return False
-        if life and life != life_of(self._incarnation):
+        if message.life not in (None, self._incarnation):
             return False
         if generation not in self._hosting.ranges:
             return False

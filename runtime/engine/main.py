@@ -44,9 +44,9 @@ from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.module_loading import loading
 from runtime.protocol.complaints import first_complaint
 from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import MeasureOrder
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engines import Engine
-from runtime.protocol.payloads import MeasureOrder
 from runtime.protocol.stage_pipe import (
     FailedEvent,
     FetchingEvent,

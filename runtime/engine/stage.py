@@ -37,9 +37,8 @@ from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import DTYPE_BYTES, FrameError, Kind, Message, Reason
+from runtime.protocol.data import DTYPE_BYTES, FrameError, Kind, MeasureOrder, Message, Reason
 from runtime.protocol.engine_options import EngineOptions
-from runtime.protocol.payloads import unpack_order
 from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)
@@ -410,8 +409,8 @@ class Stage:
         self._pages_moved = True
         if is_coordinator(sender):
             self._coordinators.hear(sender)
-            if message.kind == Kind.MEASURE:
-                self._measure(message.payload)
+            if message.measure is not None:
+                self._measure(message.measure)
                 return
             if message.kind == Kind.RETIRE:
                 if self._duties.retire(message, sender=sender):
@@ -424,10 +423,10 @@ class Stage:
         )
         self._pace.came(message, now_s=now_s)
 
-    def _measure(self, payload: bytes | bytearray | memoryview) -> None:
+    def _measure(self, order: MeasureOrder) -> None:
         try:
-            self._process.measure(unpack_order(payload))
-        except (FrameError, SendError) as error:
+            self._process.measure(order)
+        except SendError as error:
             logger.warning("measured no link: %s", error)
 
     def _tidy_up(self) -> None:

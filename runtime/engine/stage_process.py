@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runtime.engine.departure import Departure
 from runtime.engine.shared_cores import SharedCores
 from runtime.protocol.control import LinkStats, PeerAddress, StageStats
-from runtime.protocol.payloads import MeasureOrder
+from runtime.protocol.data import MeasureOrder
 from runtime.protocol.stage_pipe import StageEvent
 from runtime.transport.heartbeats import PeerEvent
 

@@ -2,12 +2,13 @@
 
 A message is two ZeroMQ frames:
 
-    [header | entries | JSON of routes or of a status]  [payload]
+    [header | entries | JSON]  [payload]
 
 One message carries every decode that goes to the same next hop in one step, another one the rows of
 prompts (flag PREFILL), so that a link can send decodes first. A request's route and
 sampling parameters travel with its first entry (flag ROUTE) and never again in the same epoch.
-Only messages with routes, and STATUS, have JSON.
+Routes, and what STATUS, LOST_LINKS, MEASURE, RETIRE and LEAVING say, are JSON; other messages have
+none.
 
     kind      from -> to                    payload
     PROMPT    coordinator -> first stage    token ids, int32
@@ -18,13 +19,14 @@ Only messages with routes, and STATUS, have JSON.
     NACK      stage -> coordinator          empty: `reason` says why the request cannot go on
     STATUS    stage -> coordinator          `StageStatus`, about once a second
     TRACE     stage -> coordinator          `stage_spans` of one request, if its RELEASE asked
-    LOST_LINKS  stage -> coordinator        `payloads`: peers it sends to and cannot reach
-    MEASURE   coordinator -> stage          `payloads`: a link that nothing is sent over
+    LOST_LINKS  stage -> coordinator        empty; `lost_links`: all peers it sends to and cannot
+                                            reach, none if it reaches all
+    MEASURE   coordinator -> stage          empty; `measure`: a link that nothing is sent over
     RETIRE    coordinator -> stage          forget the header's generation, its requests, and the
-                                            layers that no other generation here needs; empty, or
-                                            what a LEAVING said: it is meant for that process alone
-    LEAVING   stage -> coordinator          `life_of` its incarnation: it ends soon, and serves the
-                                            header's generation; said until that is retired
+                                            layers that no other generation here needs; empty, with
+                                            the `life` of a LEAVING meant for that process alone
+    LEAVING   stage -> coordinator          empty; it ends soon, and serves the header's generation;
+                                            said until that is retired; `life`: its incarnation
 
 A stage may serve several generations of one checkpoint at once. It sends STATUS for each of them;
 the coordinator answers one that it wants no more with RETIRE, again each time. LOST_LINKS is of the
@@ -33,8 +35,7 @@ stage, for any generation in its header.
 Of several coordinators each gets STATUS and LOST_LINKS, and of requests what is of its own; RETIRE
 is done when all that live have said it.
 
-The types of routes and sampling are their format: pydantic reads and writes them as JSON, within
-their bounds.
+The types of what is JSON are its format: pydantic reads and writes them within their bounds.
 """
 
 import struct
@@ -55,6 +56,7 @@ MAGIC = b"HLX2"
 _HEADER = struct.Struct("<4sBBHIQ")  # magic, kind, dtype, entries, generation, payload bytes
 _ENTRY = struct.Struct("<QIIIBBH")  # request, epoch, position, n_tokens, hop, flags, reason
 MAX_ENTRIES = 65535
+MAX_PEERS = 4096
 
 
 class FrameError(ValueError):
@@ -246,8 +248,18 @@ class StageStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureOrder:
+    """The link to `peer`, with at most so many bytes in at most so many seconds."""
+
+    peer: Annotated[Name, Field(min_length=1)]
+    most_bytes: Annotated[int, Field(gt=0, lt=2**64)]
+    most_s: Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Tail:
-    """What follows the entries, as JSON: the routes of those with Flag.ROUTE, and a status."""
+    """What follows the entries, as JSON: the routes of those with Flag.ROUTE, and what a `Message`
+    has under the same names."""
 
     __pydantic_config__: ClassVar = ConfigDict(
         strict=True,
@@ -261,10 +273,15 @@ class _Tail:
 
     routes: tuple[Route, ...] = ()
     status: StageStatus | None = None
+    lost_links: Annotated[tuple[Name, ...], Field(max_length=MAX_PEERS)] | None = None
+    measure: MeasureOrder | None = None
+    life: Uint32 | None = None
 
 
 _TAIL = TypeAdapter(_Tail)
 _NO_TAIL = _Tail()
+# what a message of these kinds must have, and no other may
+_PARTS = {Kind.STATUS: "status", Kind.LOST_LINKS: "lost_links", Kind.MEASURE: "measure"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +294,9 @@ class Message:
     dtype: DType = DType.NONE
     payload: bytes | bytearray | memoryview = field(default=b"", repr=False)
     status: StageStatus | None = None
+    lost_links: tuple[str, ...] | None = None
+    measure: MeasureOrder | None = None
+    life: int | None = None
 
     @property
     def is_prefill(self) -> bool:
@@ -320,9 +340,15 @@ def _encode_head(message: Message) -> bytes:
         for entry in message.entries
     ]
     routes = tuple(entry.route for entry in message.entries if entry.route is not None)
-    if routes or message.status is not None:
-        tail = _TAIL.validate_python(_Tail(routes=routes, status=message.status))
-        parts.append(_TAIL.dump_json(tail, exclude_defaults=True))
+    tail = _Tail(
+        routes=routes,
+        status=message.status,
+        lost_links=message.lost_links,
+        measure=message.measure,
+        life=message.life,
+    )
+    if tail != _NO_TAIL:
+        parts.append(_TAIL.dump_json(_TAIL.validate_python(tail), exclude_defaults=True))
     return b"".join(parts)
 
 
@@ -355,13 +381,18 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
             dtype=DType(dtype),
             payload=payload,
             status=tail.status,
+            lost_links=tail.lost_links,
+            measure=tail.measure,
+            life=tail.life,
         )
     except FrameError:
         raise
     except (struct.error, ValueError) as error:
         raise FrameError(f"malformed frame of {len(view)} bytes: {_why(error)}") from error
-    if (message.status is None) == (kind == Kind.STATUS):
-        raise FrameError(f"a {message.kind.name} with the status {message.status}")
+    part = _PARTS.get(message.kind)
+    told = [name for name in _PARTS.values() if getattr(tail, name) is not None]
+    if told != ([] if part is None else [part]):
+        raise FrameError(f"a {message.kind.name} says {', '.join(told) or 'no ' + str(part)}")
     if memoryview(payload).nbytes != payload_bytes:
         raise FrameError(
             f"payload has {memoryview(payload).nbytes} bytes, its header says {payload_bytes}"

@@ -18,9 +18,8 @@ import zmq
 
 from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import Message
+from runtime.protocol.data import Kind, Message
 from runtime.protocol.data_security import DataSecurity
-from runtime.protocol.payloads import lost_links_message
 from runtime.transport.base import Received, UnknownPeer
 from runtime.transport.heartbeat_monitor import HeartbeatMonitor
 from runtime.transport.heartbeats import PeerEvent
@@ -168,7 +167,12 @@ class DataPlane:
 
         It reports to them which stages that something is sent to cannot be reached.
         """
-        monitor = self.watch(lost_links=partial(lost_links_message, generation=generation))
+
+        def lost_links(peers: Collection[str]) -> Message:
+            names = tuple(sorted(peers))
+            return Message(kind=Kind.LOST_LINKS, generation=generation, lost_links=names)
+
+        monitor = self.watch(lost_links=lost_links)
         self._used = set()
         self._follow()
         return monitor

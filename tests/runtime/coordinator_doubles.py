@@ -147,7 +147,7 @@ class ScriptedStages:
         self.routes: dict[tuple[int, int], Route] = {}
         self.generations: dict[tuple[int, int], int] = {}  # in which each request was begun
         self.retired: set[tuple[str, int]] = set()  # node and generation
-        self.lives: set[bytes] = set()  # of the processes that those were meant for
+        self.lives: set[int | None] = set()  # of the processes that those were meant for
         self.unreachable: set[str] = set()
         self.incarnations = dict.fromkeys(RANGES, 1)
         self._scripts: dict[tuple[int, int], list[int]] = {}
@@ -168,7 +168,7 @@ class ScriptedStages:
     def _read(self, peer: str, message: Message) -> None:
         if message.kind == Kind.RETIRE:
             self.retired.add((peer, message.generation))
-            self.lives.add(bytes(message.payload))
+            self.lives.add(message.life)
             for key in [key for key, own in self.generations.items() if own == message.generation]:
                 if peer in self.held.get(key, ()):
                     self.held[key].discard(peer)

@@ -30,10 +30,9 @@ from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_news import LEAVES_WITHIN_S
 from runtime.protocol.control import CoordinatorDesired, DrainProgress
 from runtime.protocol.data import Kind, Message
-from runtime.protocol.payloads import life_of
 from runtime.transport.heartbeats import Loss, PeerEvent
 
-LIFE = life_of(4)
+LIFE = 4
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def leave(stages: ScriptedStages, node: str) -> None:
-    stages.deliver(node, Message(kind=Kind.LEAVING, generation=7, payload=LIFE))
+    stages.deliver(node, Message(kind=Kind.LEAVING, generation=7, life=LIFE))
 
 
 def tick(bench: Bench, seconds: float = 1.0, **pages: int) -> None:
@@ -239,7 +238,7 @@ def test_a_stage_that_nobody_can_do_without_is_not_let_go(bench: Bench) -> None:
 
 
 def test_a_stage_that_leaves_and_serves_what_nobody_knows_is_let_go_at_once(bench: Bench) -> None:
-    bench.stages.deliver("d", Message(kind=Kind.LEAVING, generation=6, payload=LIFE))
+    bench.stages.deliver("d", Message(kind=Kind.LEAVING, generation=6, life=LIFE))
     assert bench.stages.retired == {("d", 6)}
     assert any(passes(bench.submit(), "d") for _ in range(6))
 

@@ -15,6 +15,7 @@ from runtime.protocol.data import (
     FrameError,
     Hop,
     Kind,
+    MeasureOrder,
     Message,
     Reason,
     Route,
@@ -178,6 +179,14 @@ routes = st.builds(
 )
 
 
+orders = st.builds(
+    MeasureOrder,
+    peer=names,
+    most_bytes=st.integers(1, 2**64 - 1),
+    most_s=st.floats(min_value=0.001, max_value=1e6),
+)
+
+
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
     entries = []
@@ -209,6 +218,9 @@ def messages(draw: st.DrawFn) -> Message:
         dtype=draw(st.sampled_from(list(DType))),
         payload=draw(st.binary(max_size=64)),
         status=status,
+        lost_links=tuple(draw(st.lists(names, max_size=3))) if kind == Kind.LOST_LINKS else None,
+        measure=draw(orders) if kind == Kind.MEASURE else None,
+        life=draw(st.none() | u32) if kind in (Kind.RETIRE, Kind.LEAVING) else None,
     )
 
 

@@ -15,8 +15,7 @@ from runtime.coordinator.link_rounds import (
     used_pairs,
 )
 from runtime.protocol.control import ServingPlan
-from runtime.protocol.data import FrameError
-from runtime.protocol.payloads import MeasureOrder, pack_order, unpack_order
+from runtime.protocol.data import FrameError, Kind, MeasureOrder, Message, decode, encode
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 2, 3, 4, 7, 24])
@@ -75,14 +74,18 @@ def test_links_that_weights_send_over_are_used_and_so_is_the_way_back() -> None:
     assert used_pairs(plan) == {("a", "b"), ("b", "a")}
 
 
-def test_orders_are_packed_and_nonsense_is_refused() -> None:
-    order = MeasureOrder(peer="küche", most_bytes=32_000_000, most_s=1.5)
-    assert pack_order(order) == (
-        b"\x00\x48\xe8\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xf8\x3fk\xc3\xbcche"
-    )
-    assert unpack_order(pack_order(order)) == order
-    for wrong in (b"", b"short", bytes(16), pack_order(order)[:16], pack_order(order)[:18]):
+def order_of(*, peer: str = "küche", most_bytes: int = 32_000_000, most_s: float = 1.5) -> Message:
+    order = MeasureOrder(peer=peer, most_bytes=most_bytes, most_s=most_s)
+    return Message(kind=Kind.MEASURE, generation=1, measure=order)
+
+
+def test_orders_arrive_as_they_were_sent_and_nonsense_is_refused() -> None:
+    head, payload = encode(order_of())
+    assert decode(head, payload) == order_of()
+    without = bytes(head[:20])
+    for wrong in (without, without + b"short", without + b"{}", head[:-1]):
         with pytest.raises(FrameError):
-            unpack_order(wrong)
-    with pytest.raises(FrameError, match="inf"):
-        unpack_order(pack_order(MeasureOrder(peer="a", most_bytes=1, most_s=float("inf"))))
+            decode(wrong, payload)
+    for limits in ({"peer": ""}, {"most_bytes": 0}, {"most_s": 0.0}, {"most_s": float("inf")}):
+        with pytest.raises(FrameError, match=next(iter(limits))):
+            encode(order_of(**limits))  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ from test_coordinator_dispatcher import drain
 
 from runtime.coordinator.live_request import LiveRequest
 from runtime.protocol.data import Entry, Kind, Message
-from runtime.protocol.payloads import life_of
 from runtime.transport.heartbeats import Loss
 
 NOTHING = {"a": 0, "b": 0, "c": 0}
@@ -108,7 +107,7 @@ def test_a_stage_that_was_started_anew_is_not_let_go_by_what_its_life_before_was
     front = alone.fronts[FIRST]
 
     def let_go(incarnation: int) -> Message:
-        return Message(kind=Kind.RETIRE, generation=GENERATION, payload=life_of(incarnation))
+        return Message(kind=Kind.RETIRE, generation=GENERATION, life=incarnation)
 
     front.say(Kind.RETIRE, message=let_go(99))
     alone.turns(0.1)

@@ -18,10 +18,19 @@ from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.stage import Stage
 from runtime.engine.stage_process import StageListeners, StageProcess
 from runtime.protocol.control import LinkStats
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
+from runtime.protocol.data import (
+    DType,
+    Entry,
+    Flag,
+    Hop,
+    Kind,
+    MeasureOrder,
+    Message,
+    Route,
+    Sampling,
+)
 from runtime.protocol.engine_options import EngineOptions
 from runtime.protocol.link_news import LOOK_EVERY_S, LinkNews
-from runtime.protocol.payloads import MeasureOrder, pack_order
 from runtime.transport.base import UnknownPeer
 from runtime.transport.link_scheduler import RecentRate
 
@@ -166,12 +175,8 @@ def test_the_coordinators_orders_to_measure_are_passed_on_and_nobody_elses() -> 
     orders: list[MeasureOrder] = []
     stage = stage_that(network, measure=orders.append)
     order = MeasureOrder(peer="b", most_bytes=1000, most_s=0.5)
-    for sender, payload in (
-        ("b", pack_order(order)),
-        (COORDINATOR, b"nonsense"),
-        (COORDINATOR, pack_order(order)),
-    ):
-        network.deliver(sender, "a", Message(kind=Kind.MEASURE, generation=1, payload=payload))
+    for sender in ("b", COORDINATOR):
+        network.deliver(sender, "a", Message(kind=Kind.MEASURE, generation=1, measure=order))
     turns = iter((False, True))
     stage.run(lambda: next(turns))
     assert orders == [order]
@@ -184,9 +189,7 @@ def test_an_order_that_cannot_be_followed_ends_nothing(caplog: pytest.LogCapture
     network = InMemoryNetwork()
     stage = stage_that(network, measure=refuse)
     order = MeasureOrder(peer="gone", most_bytes=1000, most_s=0.5)
-    network.deliver(
-        COORDINATOR, "a", Message(kind=Kind.MEASURE, generation=1, payload=pack_order(order))
-    )
+    network.deliver(COORDINATOR, "a", Message(kind=Kind.MEASURE, generation=1, measure=order))
     turns = iter((False, True))
     stage.run(lambda: next(turns))
     assert "'gone' is not a peer" in caplog.text
