@@ -32,8 +32,8 @@ class LiveRequest(RequestLife):
     takes what `news` says has come.
 
     A new `epoch` makes late frames of an earlier attempt recognisable; `turned_away` of them found
-    the pages taken by requests of another coordinator. `tokens_before` are its tokens when the last
-    attempt began, `progressed_before` is when it had progressed by then.
+    the pages taken by requests of another coordinator. `progressed_before` is when it had
+    progressed as the last attempt began.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class LiveRequest(RequestLife):
         self.owner, self.priority = origin.owner, origin.priority
         self.epoch = 0
         self.token_ids: list[int] = []
-        self.tokens_before = 0
         self.progressed_before = 0.0
         self.turned_away = 0
         self.ended = False
@@ -77,7 +76,6 @@ class LiveRequest(RequestLife):
 
     def follow(self, pipeline: Pipeline, *, now: float) -> None:
         self.progressed_before = self.progressed_at
-        self.tokens_before = len(self.token_ids)
         super().follow(pipeline, now=now)
 
     @property

@@ -113,7 +113,9 @@ def _latencies(stats: RequestStats) -> dict[str, float | None]:
 
 def _reported(request: LiveRequest, *, now: float) -> ReportedRequest:
     pipeline = request.pipeline
-    is_writing = len(request.token_ids) > request.tokens_before
+    is_writing = pipeline is not None and (
+        len(request.token_ids) > request.attempts[-1].tokens_before
+    )
     return ReportedRequest(
         request=f"{request.id:016x}",
         state=LiveRequestState.WAITING

@@ -7,7 +7,6 @@ from array import array
 from dataclasses import dataclass
 
 from planner.domain.pipeline import Pipeline
-from runtime.coordinator.span_assembly import Attempt
 from runtime.protocol.logs import NO_REQUEST
 from runtime.protocol.request_trace import TraceStage
 from runtime.protocol.trace_context import TraceContext
@@ -25,6 +24,17 @@ class Origin:
     priority: int = 0
     asked_as: str = NO_REQUEST
     context: TraceContext | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """From the queue along a pipeline; seconds of the coordinator's clock. `nodes` in order;
+    `tokens_before`: how many tokens had come when it was routed."""
+
+    queued_s: float
+    routed_s: float
+    nodes: tuple[str, ...]
+    tokens_before: int = 0
 
 
 class RequestLife:
@@ -72,7 +82,14 @@ class RequestLife:
         self.pipeline = pipeline
         self.progressed_at = now
         nodes = tuple(stage.node for stage in pipeline.stages)
-        self.attempts.append(Attempt(queued_s=self.queued_at, routed_s=now, nodes=nodes))
+        self.attempts.append(
+            Attempt(
+                queued_s=self.queued_at,
+                routed_s=now,
+                nodes=nodes,
+                tokens_before=len(self.token_times),
+            )
+        )
 
     def note_token(self, *, now: float) -> None:
         """One more token came."""

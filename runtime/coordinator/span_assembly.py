@@ -19,36 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.domain.cluster import COORDINATOR
+from runtime.coordinator.request_life import RequestLife
 from runtime.protocol.request_trace import PartKind, PartPhase, TracePart, TraceRow
 from runtime.protocol.stage_spans import StageSpans
 
 # Longest number of bars in one row; more rounds than that are drawn several to a bar.
 MAX_BARS = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """From the queue along a pipeline; seconds of the coordinator's clock. `nodes` in order."""
-
-    queued_s: float
-    routed_s: float
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journey:
-    """A request that ended, as the coordinator saw it.
-
-    `token_times_s` are of all attempts; `last_attempt_tokens` of them of the last. An attempt
-    that never left the queue is no attempt: `queued_s` is since when it waits, None: it does not.
-    """
-
-    arrived_s: float
-    ended_s: float
-    attempts: tuple[Attempt, ...]
-    queued_s: float | None
-    token_times_s: tuple[float, ...]
-    last_attempt_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +36,28 @@ class TimeLine:
 
 
 def assemble(
-    journey: Journey, told: Mapping[str, StageSpans], offsets_s: Mapping[str, float]
+    life: RequestLife,
+    told: Mapping[str, StageSpans],
+    offsets_s: Mapping[str, float],
+    *,
+    ended_s: float,
 ) -> TimeLine:
-    """`told` is of the last attempt, by node; `offsets_s` a node's clock minus ours."""
-    line = _Line(arrived_s=journey.arrived_s)
-    ends = [*(attempt.queued_s for attempt in journey.attempts[1:]), journey.queued_s]
-    for attempt, lost_s in zip(journey.attempts, ends, strict=False):
+    """Of a request that ended; `told` is of the last attempt, by node; `offsets_s` a node's clock
+    minus ours."""
+    line = _Line(arrived_s=life.arrived_at)
+    waits = life.pipeline is None
+    ends = [*(attempt.queued_s for attempt in life.attempts[1:]), life.queued_at if waits else None]
+    for attempt, lost_s in zip(life.attempts, ends, strict=False):
         line.whole(PartKind.QUEUE, PartPhase.PROMPT, attempt.queued_s, attempt.routed_s)
         if lost_s is not None:
             line.whole(PartKind.LOST, PartPhase.PROMPT, attempt.routed_s, lost_s)
-    if journey.queued_s is not None or not journey.attempts:
-        waiting_s = journey.arrived_s if journey.queued_s is None else journey.queued_s
-        line.whole(PartKind.QUEUE, PartPhase.PROMPT, waiting_s, journey.ended_s)
+    if waits:
+        line.whole(PartKind.QUEUE, PartPhase.PROMPT, life.queued_at, ended_s)
         return line.done()
-    attempt = journey.attempts[-1]
-    tokens = journey.token_times_s[len(journey.token_times_s) - journey.last_attempt_tokens :]
+    attempt = life.attempts[-1]
+    tokens = life.token_times[attempt.tokens_before :]
     if not tokens or any(node not in told for node in attempt.nodes):
-        line.whole(PartKind.UNMEASURED, PartPhase.PROMPT, attempt.routed_s, journey.ended_s)
+        line.whole(PartKind.UNMEASURED, PartPhase.PROMPT, attempt.routed_s, ended_s)
         return line.done()
     stages = [
         _Visit(name=node, spans=told[node], offset_s=offsets_s[node]) for node in attempt.nodes
@@ -89,25 +70,25 @@ def assemble(
     last_here_s = tokens[recorded]
     line.transfer(stages[-1].name, COORDINATOR, last_left_s, last_here_s, recorded)
     line.whole(PartKind.UNMEASURED, PartPhase.DECODE, last_here_s, tokens[-1])
-    line.whole(PartKind.ENDING, PartPhase.DECODE, tokens[-1], journey.ended_s)
+    line.whole(PartKind.ENDING, PartPhase.DECODE, tokens[-1], ended_s)
     return line.done()
 
 
-def assemble_engines(journey: Journey, *, output_tokens: int) -> TimeLine:
+def assemble_engines(life: RequestLife, *, ended_s: float) -> TimeLine:
     """The line of a request that whole-model instances answered, one node for each attempt.
 
     An engine does not tell what happens within it: from when it was asked until its first token,
     with the prompt, is one part, and from there to its last token another.
     """
-    line, tokens = _Line(arrived_s=journey.arrived_s), journey.token_times_s
-    asked_s = [attempt.routed_s for attempt in journey.attempts]
-    line.whole(PartKind.QUEUE, PartPhase.PROMPT, journey.arrived_s, (*asked_s, journey.ended_s)[0])
-    for attempt, again_s in zip(journey.attempts, asked_s[1:], strict=False):
+    line, tokens = _Line(arrived_s=life.arrived_at), life.token_times
+    asked_s = [attempt.routed_s for attempt in life.attempts]
+    line.whole(PartKind.QUEUE, PartPhase.PROMPT, life.arrived_at, (*asked_s, ended_s)[0])
+    for attempt, again_s in zip(life.attempts, asked_s[1:], strict=False):
         line.whole(
             PartKind.LOST, PartPhase.PROMPT, attempt.routed_s, again_s, node=attempt.nodes[0]
         )
     if asked_s:
-        node, first_s = journey.attempts[-1].nodes[0], (*tokens, journey.ended_s)[0]
+        node, first_s = life.attempts[-1].nodes[0], (*tokens, ended_s)[0]
         line.whole(PartKind.ENGINE, PartPhase.PROMPT, asked_s[-1], first_s, node=node)
         if tokens:
             line.whole(
@@ -116,9 +97,9 @@ def assemble_engines(journey: Journey, *, output_tokens: int) -> TimeLine:
                 first_s,
                 tokens[-1],
                 node=node,
-                count=max(1, output_tokens),
+                count=max(1, life.output_tokens),
             )
-            line.whole(PartKind.ENDING, PartPhase.DECODE, tokens[-1], journey.ended_s)
+            line.whole(PartKind.ENDING, PartPhase.DECODE, tokens[-1], ended_s)
     return line.done()
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.request_life import RequestLife
-from runtime.coordinator.span_assembly import Journey, TimeLine, assemble, assemble_engines
+from runtime.coordinator.span_assembly import TimeLine, assemble, assemble_engines
 from runtime.coordinator.telemetry import Tells
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Message
@@ -111,7 +111,7 @@ class _Packed:
 @dataclass(slots=True, kw_only=True)
 class _Asked:
     request: LiveRequest
-    journey: Journey
+    ended_s: float
     asked_s: float
     missing: set[str]
     told: dict[str, StageSpans] = field(default_factory=dict)
@@ -149,20 +149,12 @@ class Tracer:
         if not self.allows():
             return False
         now = self._clock()
-        in_queue = request.pipeline is None
         tokens = request.token_times
         asked = _Asked(
             request=request,
-            journey=Journey(
-                arrived_s=request.arrived_at,
-                ended_s=tokens[-1] if request.is_complete and tokens else now,
-                attempts=tuple(request.attempts),
-                queued_s=request.queued_at if in_queue and request.attempts else None,
-                token_times_s=tuple(tokens),
-                last_attempt_tokens=len(tokens) - request.tokens_before,
-            ),
+            ended_s=tokens[-1] if request.is_complete and tokens else now,
             asked_s=now,
-            missing=set() if in_queue else set(request.attempts[-1].nodes),
+            missing=set() if request.pipeline is None else set(request.attempts[-1].nodes),
         )
         self._asked[request.id] = asked
         if not asked.missing:
@@ -173,16 +165,9 @@ class Tracer:
         """A request ended that whole-model instances had, or that waited for one."""
         if not self.allows():
             return
-        journey = Journey(
-            arrived_s=life.arrived_at,
-            ended_s=self._clock(),
-            attempts=tuple(life.attempts),
-            queued_s=None,
-            token_times_s=tuple(life.token_times),
-            last_attempt_tokens=len(life.token_times),
-        )
-        line = assemble_engines(journey, output_tokens=life.output_tokens)
-        self._keep(life, plan, journey, line, number=secrets.randbits(63))
+        ended_s = self._clock()
+        line = assemble_engines(life, ended_s=ended_s)
+        self._keep(life, plan, line, ended_s=ended_s, number=secrets.randbits(63))
 
     def hear(self, sender: str, message: Message) -> None:
         """A stage's TRACE. Raises FrameError for one that is malformed."""
@@ -238,22 +223,16 @@ class Tracer:
 
     def _finish(self, number: int) -> None:
         asked = self._asked.pop(number)
-        request, journey = asked.request, asked.journey
+        request, ended_s = asked.request, asked.ended_s
         offsets = {node: self._offsets.of(node) for node in asked.told}
-        line = assemble(journey, asked.told, offsets)
-        self._keep(request, request.serving.plan, journey, line, number=request.id)
+        line = assemble(request, asked.told, offsets, ended_s=ended_s)
+        self._keep(request, request.serving.plan, line, ended_s=ended_s, number=request.id)
 
     def _keep(
-        self,
-        life: RequestLife,
-        plan: ServingPlan,
-        journey: Journey,
-        line: TimeLine,
-        *,
-        number: int,
+        self, life: RequestLife, plan: ServingPlan, line: TimeLine, *, ended_s: float, number: int
     ) -> None:
         """For helixweb, and for OpenTelemetry if a collector is known."""
-        arrived_s, stages = journey.arrived_s, life.stages
+        arrived_s, stages = life.arrived_at, life.stages
         trace = RequestTrace(
             request=f"{number:016x}",
             generation=plan.generation,
@@ -262,15 +241,15 @@ class Tracer:
             outcome=life.outcome,
             prompt_tokens=life.prompt_tokens or 0,
             output_tokens=life.output_tokens,
-            queue_s=life.queue_s if stages else journey.ended_s - arrived_s,
+            queue_s=life.queue_s if stages else ended_s - arrived_s,
             ttft_s=life.ttft_s,
-            e2e_s=journey.ended_s - arrived_s,
-            attempts=max(1, len(journey.attempts)),
+            e2e_s=ended_s - arrived_s,
+            attempts=max(1, len(life.attempts)),
             pipeline=stages,
             parts=line.parts,
             rows=line.rows,
             token_times_s=tuple(
-                round(at - arrived_s, 6) for at in journey.token_times_s[:TOKEN_TIMES_KEPT]
+                round(at - arrived_s, 6) for at in life.token_times[:TOKEN_TIMES_KEPT]
             ),
         )
         self._waiting.append(_Packed.pack(trace))

@@ -2,12 +2,15 @@
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from runtime.coordinator.span_assembly import MAX_BARS, Attempt, Journey, TimeLine, assemble
+from planner.domain.pipeline import Pipeline, PipelineStage
+from runtime.coordinator.request_life import Origin, RequestLife
+from runtime.coordinator.span_assembly import MAX_BARS, TimeLine, assemble
 from runtime.coordinator.tracing import EXCHANGES_KEPT, ClockOffsets, Exchange
 from runtime.protocol.request_trace import PartKind, PartPhase
 from runtime.protocol.stage_spans import ChunkSpan, StageSpans
@@ -20,7 +23,7 @@ QUEUE_S = 0.4
 class Truth:
     """A request that was made up second by second, and what everybody saw of it."""
 
-    journey: Journey
+    life: RequestLife
     told: dict[str, StageSpans]
     clocks: dict[str, float]
     transfers: dict[tuple[str, str], float]
@@ -97,15 +100,28 @@ def truth(*, stages: int, tokens: int, seed: int, unseen: bool = False) -> Truth
         )
         for name in names
     }
-    journey = Journey(
-        arrived_s=arrived_s,
-        ended_s=token_times[-1],
-        attempts=(Attempt(queued_s=arrived_s, routed_s=arrived_s + QUEUE_S, nodes=tuple(names)),),
-        queued_s=None,
-        token_times_s=tuple(token_times),
-        last_attempt_tokens=tokens,
+    life = life_of(arrived_s=arrived_s, routed_s=arrived_s + QUEUE_S, nodes=names)
+    note_tokens(life, token_times)
+    return Truth(life=life, told=told, clocks=clocks, transfers=transfers, computes=computes)
+
+
+def life_of(*, arrived_s: float, routed_s: float, nodes: Sequence[str]) -> RequestLife:
+    life = RequestLife(arrived_at=arrived_s, origin=Origin())
+    life.follow(pipeline_of(nodes), now=routed_s)
+    return life
+
+
+def pipeline_of(nodes: Sequence[str]) -> Pipeline:
+    return Pipeline(
+        stages=tuple(
+            PipelineStage(node=node, first=at, end=at + 1) for at, node in enumerate(nodes)
+        )
     )
-    return Truth(journey=journey, told=told, clocks=clocks, transfers=transfers, computes=computes)
+
+
+def note_tokens(life: RequestLife, times_s: Iterable[float]) -> None:
+    for at_s in times_s:
+        life.note_token(now=at_s)
 
 
 def seconds(line: TimeLine, kind: PartKind, node: str, to: str | None = None) -> float:
@@ -114,8 +130,12 @@ def seconds(line: TimeLine, kind: PartKind, node: str, to: str | None = None) ->
     )
 
 
-def end_to_end_s(journey: Journey) -> float:
-    return journey.ended_s - journey.arrived_s
+def end_to_end_s(life: RequestLife) -> float:
+    return life.token_times[-1] - life.arrived_at
+
+
+def line_of(made: Truth, offsets: dict[str, float]) -> TimeLine:
+    return assemble(made.life, made.told, offsets, ended_s=made.life.token_times[-1])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -126,9 +146,9 @@ def test_parts_add_up_to_the_end_to_end_time_however_wrong_the_clocks_are(
     rng = random.Random(seed)
     made = truth(stages=1 + seed % 4, tokens=1 + seed * 3, seed=seed, unseen=seed % 2 == 0)
     offsets = {name: clock + rng.uniform(-error_s, error_s) for name, clock in made.clocks.items()}
-    line = assemble(made.journey, made.told, offsets)
+    line = line_of(made, offsets)
     total_s = sum(part.seconds for part in line.parts)
-    assert total_s == pytest.approx(end_to_end_s(made.journey), abs=1e-6)
+    assert total_s == pytest.approx(end_to_end_s(made.life), abs=1e-6)
     if error_s <= 0.002:  # less than a transfer takes: nothing may last less than no time
         assert all(part.seconds >= -1e-9 for part in line.parts)
 
@@ -136,7 +156,7 @@ def test_parts_add_up_to_the_end_to_end_time_however_wrong_the_clocks_are(
 @pytest.mark.parametrize("seed", range(5))
 def test_each_part_is_where_the_time_went(seed: int) -> None:
     made = truth(stages=3, tokens=40, seed=seed)
-    line = assemble(made.journey, made.told, made.clocks)
+    line = line_of(made, made.clocks)
     assert seconds(line, PartKind.QUEUE, "coordinator") == pytest.approx(QUEUE_S)
     for name, computed_s in made.computes.items():
         assert seconds(line, COMPUTE, name) == pytest.approx(computed_s)
@@ -149,7 +169,7 @@ def test_each_part_is_where_the_time_went(seed: int) -> None:
 def test_rows_that_came_while_a_node_computed_are_not_held_against_the_link(seed: int) -> None:
     """15 ms of every round are spent unseen in the socket of each node, 10.5 ms on each link."""
     made = truth(stages=3, tokens=200, seed=seed, unseen=True)
-    line = assemble(made.journey, made.told, made.clocks)
+    line = line_of(made, made.clocks)
     for (source, target), way_s in made.transfers.items():
         if source != "coordinator" and target != "coordinator":
             assert seconds(line, TRANSFER, source, target) == pytest.approx(way_s, rel=0.15)
@@ -157,11 +177,11 @@ def test_rows_that_came_while_a_node_computed_are_not_held_against_the_link(seed
 
 def test_bars_lie_within_the_request_and_hold_every_round() -> None:
     made = truth(stages=2, tokens=150, seed=1)
-    line = assemble(made.journey, made.told, made.clocks)
+    line = line_of(made, made.clocks)
     for row in line.rows:
         assert 0 < len(row.spans) <= MAX_BARS
         assert all(begins <= ends for begins, ends, _, _ in row.spans)
-        assert row.spans[-1][1] <= end_to_end_s(made.journey) + 1e-6
+        assert row.spans[-1][1] <= end_to_end_s(made.life) + 1e-6
     (decodes,) = (
         row
         for row in line.rows
@@ -172,37 +192,22 @@ def test_bars_lie_within_the_request_and_hold_every_round() -> None:
 
 def test_a_stage_that_ran_further_than_was_wanted_is_cut_to_what_was() -> None:
     made = truth(stages=2, tokens=30, seed=3)
-    journey = made.journey
-    ended_s = journey.token_times_s[9]
-    stopped = Journey(
-        arrived_s=journey.arrived_s,
-        ended_s=ended_s,
-        attempts=journey.attempts,
-        queued_s=None,
-        token_times_s=journey.token_times_s[:10],
-        last_attempt_tokens=10,
-    )
-    line = assemble(stopped, made.told, made.clocks)
+    del made.life.token_times[10:]
+    line = line_of(made, made.clocks)
     total_s = sum(part.seconds for part in line.parts)
-    assert total_s == pytest.approx(ended_s - journey.arrived_s)
+    assert total_s == pytest.approx(end_to_end_s(made.life))
     assert not any(part.kind == PartKind.UNMEASURED for part in line.parts)
 
 
 def test_an_attempt_that_was_begun_anew_is_lost_time() -> None:
     made = truth(stages=2, tokens=5, seed=4)
-    journey = made.journey
-    earlier = Attempt(
-        queued_s=journey.arrived_s - 3.0, routed_s=journey.arrived_s - 2.0, nodes=("n0",)
-    )
-    longer = Journey(
-        arrived_s=journey.arrived_s - 3.0,
-        ended_s=journey.ended_s,
-        attempts=(earlier, *journey.attempts),
-        queued_s=None,
-        token_times_s=(journey.arrived_s - 1.0, *journey.token_times_s),
-        last_attempt_tokens=5,
-    )
-    line = assemble(longer, made.told, made.clocks)
+    began_s = made.life.arrived_at
+    longer = life_of(arrived_s=began_s - 3.0, routed_s=began_s - 2.0, nodes=["n0"])
+    note_tokens(longer, [began_s - 1.0])
+    longer.queued_at = began_s
+    longer.follow(pipeline_of(["n0", "n1"]), now=began_s + QUEUE_S)
+    note_tokens(longer, made.life.token_times)
+    line = line_of(replace(made, life=longer), made.clocks)
     assert seconds(line, PartKind.LOST, "coordinator") == pytest.approx(2.0)
     assert seconds(line, PartKind.QUEUE, "coordinator") == pytest.approx(1.0 + QUEUE_S)
     assert sum(part.seconds for part in line.parts) == pytest.approx(end_to_end_s(longer))
@@ -210,21 +215,14 @@ def test_an_attempt_that_was_begun_anew_is_lost_time() -> None:
 
 def test_what_no_stage_told_of_is_said_to_be_unmeasured() -> None:
     made = truth(stages=2, tokens=5, seed=5)
-    line = assemble(made.journey, {"n0": made.told["n0"]}, made.clocks)
+    line = line_of(replace(made, told={"n0": made.told["n0"]}), made.clocks)
     unmeasured_s = seconds(line, PartKind.UNMEASURED, "coordinator")
-    assert unmeasured_s == pytest.approx(end_to_end_s(made.journey) - QUEUE_S)
+    assert unmeasured_s == pytest.approx(end_to_end_s(made.life) - QUEUE_S)
 
 
 def test_a_request_that_never_left_the_queue_has_only_that_part() -> None:
-    journey = Journey(
-        arrived_s=10.0,
-        ended_s=70.0,
-        attempts=(),
-        queued_s=None,
-        token_times_s=(),
-        last_attempt_tokens=0,
-    )
-    (part,) = assemble(journey, {}, {}).parts
+    waiting = RequestLife(arrived_at=10.0, origin=Origin())
+    (part,) = assemble(waiting, {}, {}, ended_s=70.0).parts
     assert (part.kind, part.seconds) == (PartKind.QUEUE, 60.0)
 
 
