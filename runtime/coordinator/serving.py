@@ -1,9 +1,9 @@
 """One deployed plan as the coordinator uses it: router, KV estimate, and which stages are up."""
 
 import random
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from planner.domain.cluster import SINK, SOURCE
@@ -19,45 +19,6 @@ from runtime.protocol.control import PeerAddress, ServingPlan
 from runtime.protocol.data import StageStatus
 from runtime.protocol.reach import cannot_reach
 from runtime.transport.heartbeats import Loss, PeerEvent
-
-# A plan asks for two by turns: as if none were silent, and without those that are.
-_REMEMBERED = 2
-
-_Question = tuple[frozenset[str], frozenset[str], frozenset[Hop], Mapping[str, Mapping[str, float]]]
-
-
-class Sparing:
-    """Finds drained nodes that requests can do without; a `Serving` calls it.
-
-    It is asked for every request that waits, whenever one ends, and searches a graph per node:
-    so the last answers are kept.
-    """
-
-    def __init__(self) -> None:
-        self._answers: deque[tuple[_Question, frozenset[str]]] = deque(maxlen=_REMEMBERED)
-
-    def spared(
-        self,
-        draining: frozenset[str],
-        *,
-        silent: frozenset[str],
-        weights: Mapping[str, Mapping[str, float]],
-        cut: frozenset[Hop],
-    ) -> frozenset[str]:
-        """As many of `draining`, in the order of their names, as leave a way around all of them,
-        `silent` nodes and `cut` hops."""
-        if not draining:
-            return frozenset()
-        question = (silent, draining, cut, weights)
-        for asked, answer in self._answers:
-            if asked == question:
-                return answer
-        spared: frozenset[str] = frozenset()
-        for node in sorted(draining):
-            if leads_past(silent | spared | {node}, weights=weights, cut=cut):
-                spared |= {node}
-        self._answers.append((question, spared))
-        return spared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +87,9 @@ class Serving:
         self._crowded: set[str] = set()  # full of others' requests, when last heard of
         self.cut: frozenset[Hop] = frozenset()  # links that stages say they cannot send on
         self.draining: frozenset[str] = frozenset()  # nodes to do without, where it can
-        self._sparing = Sparing()
+        # Asked for every request that waits, whenever one ends, by turns as if no node were silent
+        # and without those that are; searches a graph per node.
+        self._find_spared = lru_cache(maxsize=2)(self._search_spared)
 
     def continues(self, before: "Serving | None") -> bool:
         """Whether answers begun under `before` can go on: same model, same tokens."""
@@ -166,6 +129,7 @@ class Serving:
         router = routing.router_of(plan, kv=self.kv, load=self.load)
         router.take_over(self.router)
         self.plan, self.router = plan, router
+        self._find_spared.cache_clear()
 
     def readdress(self, peers: tuple[PeerAddress, ...]) -> None:
         """Its stages are reached there from now on."""
@@ -305,12 +269,18 @@ class Serving:
         )
 
     def _spared(self, silent: frozenset[str]) -> frozenset[str]:
-        return self._sparing.spared(
-            self.draining.intersection(self.nodes),
-            silent=silent,
-            weights=self.plan.routing_weights,
-            cut=self.cut,
-        )
+        return self._find_spared(self.draining.intersection(self.nodes), silent, self.cut)
+
+    def _search_spared(
+        self, draining: frozenset[str], silent: frozenset[str], cut: frozenset[Hop]
+    ) -> frozenset[str]:
+        """As many of `draining`, in the order of their names, as leave a way around all of them,
+        `silent` nodes and `cut` hops."""
+        spared: frozenset[str] = frozenset()
+        for node in sorted(draining):
+            if leads_past(silent | spared | {node}, weights=self.plan.routing_weights, cut=cut):
+                spared |= {node}
+        return spared
 
 
 def links_of(pipeline: Pipeline) -> frozenset[Hop]:

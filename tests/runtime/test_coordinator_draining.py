@@ -98,7 +98,8 @@ def test_a_node_to_be_drained_is_gone_around_by_one_search_for_all_that_wait(ben
     serving.cut = frozenset()
     assert serving.avoided_nodes() == {"d"}
     weights = CountedWeights({SOURCE: {"a": 1.0}, "a": {"d": 1.0}, "d": {SINK: 1.0}})
-    serving.plan = serving.plan.model_copy(update={"routing_weights": weights})
+    plan = serving.plan.model_copy(update={"routing_weights": weights})
+    serving.reweigh(plan, routing=routing())
     assert searches_for_many() == 1
     assert not serving.avoided_nodes(), "no weight leads past it any more"
 
