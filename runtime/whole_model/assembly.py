@@ -3,14 +3,12 @@
 The metrics have vLLM's names, so that what reads vLLM's reads ours.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.metadata import CONFIG, read_object
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.coordinator.metrics import metrics_of_requests
 from runtime.coordinator.request_stats import RequestStats
 from runtime.protocol.complaints import StartRefused
@@ -28,52 +26,25 @@ class CannotServe(StartRefused):
     """What was asked for cannot be served; the message names the remedy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Depth:
-    """What is needed of a checkpoint's config without loading it."""
-
-    num_layers: int
-    context_tokens: int
-
-
-def depth_of(checkpoint: Path) -> Depth:
-    """Raises CannotServe."""
-    try:
-        config = read_object(checkpoint, CONFIG) or {}
-        config = config.get("text_config", config)
-        return Depth(
-            num_layers=int(config["num_hidden_layers"]),
-            context_tokens=int(config["max_position_embeddings"]),
-        )
-    except CheckpointError as error:
-        raise CannotServe(str(error)) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CannotServe(
-            f"{checkpoint / CONFIG} does not say num_hidden_layers and max_position_embeddings "
-            f"({error!r}); give --checkpoint the directory of a Hugging Face checkpoint, or a GGUF "
-            "file"
-        ) from error
-
-
 def stage_assignment(
     *,
     model_name: str,
     checkpoint: Path,
-    depth: Depth,
-    max_context_tokens: int,
+    sizes: DecoderSizes,
+    max_context_tokens: int | None,
     tensor_parallel: int,
     coordinator: PeerAddress,
 ) -> StageAssignment:
-    """All layers."""
+    """All layers; `max_context_tokens` None: as many as the model takes."""
     return StageAssignment(
         deployment_id=DEPLOYMENT_ID,
         generation=GENERATION,
         model_name=model_name,
         checkpoint=str(checkpoint),
         first=0,
-        end=depth.num_layers,
-        num_layers=depth.num_layers,
-        max_context_tokens=max_context_tokens,
+        end=sizes.num_layers,
+        num_layers=sizes.num_layers,
+        max_context_tokens=max_context_tokens or sizes.max_position_embeddings,
         tensor_parallel=tensor_parallel,
         peers=(coordinator,),
     )

@@ -26,6 +26,8 @@ from runtime.agent.gpus import find_gpus
 from runtime.agent.supervisor import STAGE_COMMAND, StageSettings, Supervisor
 from runtime.agent.vllm_environment import find_python
 from runtime.api.access import ApiKeys
+from runtime.checkpoints.errors import CheckpointError
+from runtime.checkpoints.model_facts import read_sizes
 from runtime.command_numbers import (
     SIZE_HELP,
     port_number,
@@ -62,7 +64,6 @@ from runtime.transport.zmq_transport import AsyncZmqTransport
 from runtime.whole_model.assembly import (
     STAGE,
     CannotServe,
-    depth_of,
     metrics_page,
     serving_plan,
     stage_assignment,
@@ -131,7 +132,7 @@ def main(argv: list[str]) -> int:
     except StageEnded as error:
         sys.stderr.write(f"serve: {error}\n")
         return 1
-    except (StartRefused, TokenizerError, PlannerError) as error:
+    except (StartRefused, CheckpointError, TokenizerError, PlannerError) as error:
         sys.stderr.write(f"serve: {error}\n")
         return 2
     return 0
@@ -140,7 +141,7 @@ def main(argv: list[str]) -> int:
 async def serve(options: Options, *, api_key: str, directory: Path) -> None:
     """Serve until a signal; the stage's key and log are in `directory`. Raises StageEnded, and
     what makes serving impossible."""
-    depth = depth_of(options.checkpoint)
+    sizes = read_sizes(options.checkpoint)
     tokenizer = await asyncio.to_thread(load_tokenizer, options.checkpoint)
     listener = listen(options.host, options.port)
     own_keys, stage_keys = KeyPair.generate(), KeyPair.load_or_create(directory / "stage.key")
@@ -148,8 +149,8 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
     assignment = stage_assignment(
         model_name=options.model_name,
         checkpoint=options.checkpoint,
-        depth=depth,
-        max_context_tokens=options.max_context_tokens or depth.context_tokens,
+        sizes=sizes,
+        max_context_tokens=options.max_context_tokens,
         tensor_parallel=options.tensor_parallel,
         coordinator=PeerAddress(
             name=COORDINATOR, endpoint=transport.endpoint, public_key=own_keys.public_key

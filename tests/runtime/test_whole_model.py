@@ -24,7 +24,7 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.instances.engine_load import read_load
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import StageStats
-from runtime.whole_model.assembly import CannotServe, depth_of, metrics_page
+from runtime.whole_model.assembly import metrics_page
 from runtime.whole_model.main import main
 
 T = TypeVar("T")
@@ -192,10 +192,11 @@ def test_what_cannot_be_served_is_said_in_one_line(
     assert "set HELIX_API_KEY" in capsys.readouterr().err
     monkeypatch.setenv("HELIX_API_KEY", KEY)
     assert main(["--checkpoint", str(tmp_path), "--port", "0"]) == 2
-    assert "num_hidden_layers" in capsys.readouterr().err
-    (tmp_path / "config.json").write_text('{"num_hidden_layers": "many"}')
-    with pytest.raises(CannotServe, match=r"config\.json"):
-        depth_of(tmp_path)
+    assert "config.json does not exist" in capsys.readouterr().err
+    config = {"model_type": "llama", "num_hidden_layers": "many"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["--checkpoint", str(tmp_path), "--port", "0"]) == 2
+    assert "num_hidden_layers is 'many'" in capsys.readouterr().err
 
 
 def test_the_metrics_page_is_one_that_we_read_ourselves() -> None:
