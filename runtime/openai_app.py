@@ -16,7 +16,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from runtime.api.access import ApiKeys, RequireApiKey
-from runtime.api.error_answers import EXCEPTION_HANDLERS
+from runtime.api.error_answers import EXCEPTION_HANDLERS, read_body
+from runtime.api.events import encoded
+from runtime.api.translation import translation_of
 from runtime.dialects import DIALECTS
 from runtime.dialects.translation import Translated
 from runtime.protocol.openai import model_not_found
@@ -28,8 +30,8 @@ Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", 
 class Backend(Protocol):
     """What answers requests: pipelines of stages, or instances."""
 
-    async def answer(self, endpoint: Endpoint, http: Request) -> ASGIApp:
-        """Raises ApiError."""
+    async def answer(self, endpoint: Endpoint, body: bytes, *, owner: str) -> ASGIApp:
+        """`owner`: the hash of the client's key. Raises ApiError."""
 
     def model(self) -> dict[str, object] | None:
         """What is said of the model that is served, beside what is said of all; None: there is
@@ -74,7 +76,10 @@ class _Endpoints:
         self._backend = backend
 
     async def answer(self, endpoint: Endpoint, http: Request) -> ASGIApp:
-        return await self._backend().answer(endpoint, http)
+        body = await read_body(http)
+        if (translation := translation_of(http.scope)) is not None:
+            body = encoded(translation.request(body))
+        return await self._backend().answer(endpoint, body, owner=http.state.owner)
 
     async def models(self, http: Request) -> Response:
         entry = self._entry()

@@ -191,7 +191,7 @@ class RequireApiKey:
                 if scope["method"] == "POST":
                     self._keys.count(owner)
             except ApiError as error:
-                await error_response(error)(scope, receive, send)
+                await error_response(error, scope)(scope, receive, send)
                 return
             scope.setdefault("state", {})["owner"] = owner
         await self._app(scope, receive, send)

@@ -1,30 +1,41 @@
-"""Bodies of requests, read up to a size, and failures of the OpenAI API as error objects."""
+"""Bodies of requests, read up to a size, and failures as error objects of the client's API."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
+from starlette.types import Scope
 
+from runtime.api.events import encoded
+from runtime.api.translation import translation_of
 from runtime.protocol.openai import ApiError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 
 
-def error_response(error: ApiError, headers: dict[str, str] | None = None) -> JSONResponse:
-    """`headers` beside those that the error itself has."""
-    sent = dict(headers or {})
+def error_response(
+    error: ApiError, scope: Scope, headers: Mapping[str, str] = MappingProxyType({})
+) -> Response:
+    """To the request of `scope`; `headers` beside those that the error itself has."""
+    sent = dict(headers)
     if error.status == 401:
         sent["WWW-Authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         sent["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
-    return JSONResponse(error.body(), status_code=error.status, headers=sent)
+    translation = translation_of(scope)
+    body = error.body() if translation is None else translation.refusal(error)
+    return Response(
+        encoded(body), status_code=error.status, headers=sent, media_type="application/json"
+    )
 
 
 async def _api_error(http: Request, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
-    return error_response(error)
+    return error_response(error, http.scope)
 
 
 async def _http_error(http: Request, error: Exception) -> Response:
@@ -32,8 +43,8 @@ async def _http_error(http: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     message = f"{http.method} {http.url.path}: {error.detail.lower()}"
-    body = ApiError(status=error.status_code, message=message, code=None).body()
-    return JSONResponse(body, status_code=error.status_code, headers=error.headers)
+    refusal = ApiError(status=error.status_code, message=message, code=None)
+    return error_response(refusal, http.scope, error.headers or {})
 
 
 async def _nobody_listens(http: Request, error: Exception) -> Response:
@@ -46,7 +57,8 @@ async def _unexpected_error(http: Request, error: Exception) -> Response:
     return error_response(
         ApiError(
             message="the coordinator failed unexpectedly; its log says why", code="internal_error"
-        )
+        ),
+        http.scope,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 DONE = b"data: [DONE]\n\n"
 WAITING = b": waiting\n\n"  # a comment, which clients skip: more will be said
 MOST_EVENT_BYTES = 4 << 20
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _MOST_TOKENS = 1 << 24  # of one request; who tells of more tells nothing
 
 
@@ -60,12 +61,11 @@ class Event:
         told = None if self.body is None else self.body.get("usage")
         return isinstance(told, dict) and not self.choices
 
-    def encoded(self, *, model: str) -> bytes:
-        """As it goes to the client, who knows the model by that name."""
+    def chunks(self, *, model: str) -> list[dict[str, Any]]:
+        """What it brings the client, who knows the model by that name."""
         if self.body is None:
-            return DONE
-        body = {**self.body, "model": model} if "model" in self.body else self.body
-        return b"data: " + json.dumps(body).encode() + b"\n\n"
+            return []
+        return [{**self.body, "model": model} if "model" in self.body else self.body]
 
 
 COMMENT = Event(body=None, is_comment=True)
@@ -100,6 +100,11 @@ class EventReader:
     @property
     def is_between_events(self) -> bool:
         return not self._rest.strip()
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """JSON in ASCII: half a surrogate pair has no UTF-8."""
+    return _encode(body).encode()
 
 
 def stream_start(headers: Mapping[str, str]) -> dict[str, Any]:

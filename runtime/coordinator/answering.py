@@ -6,20 +6,17 @@ shapes, of chats and of completions.
 """
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from runtime.api.error_answers import error_response
-from runtime.api.events import DONE, WAITING, stream_part, stream_start
+from runtime.api.client_stream import ClientStream
 from runtime.coordinator.live_request import Delta, LiveRequest
 from runtime.coordinator.message_reader import PLAIN, MessageForm, MessageReader
 from runtime.coordinator.refusals import RequestFailed
-from runtime.disconnect import no_more, unless_disconnected
+from runtime.disconnect import unless_disconnected
 from runtime.protocol.openai_answers import (
     IGNORED_HEADER,
     Answer,
@@ -36,7 +33,6 @@ from runtime.protocol.sampled import Logprobs
 
 _NO_CHARACTER = "\ufffd"
 TokenText = Callable[[int], str]
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
 
@@ -259,8 +255,7 @@ class LiveAnswer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answering = self._send_stream(send) if self._stream else self._send_whole(scope, send)
-            await unless_disconnected(answering, receive)
+            await unless_disconnected(self._answer(ClientStream(scope, send)), receive)
         finally:
             self.end()
 
@@ -310,24 +305,19 @@ class LiveAnswer:
         if self._form.include_usage:
             yield [self._form.closing(self._requests).as_dict()]
 
-    async def _send_whole(self, scope: Scope, send: Send) -> None:
+    async def _answer(self, client: ClientStream) -> None:
         headers = self._form.headers
         try:
-            response = JSONResponse(await self.whole(), headers=headers)
-        except RequestFailed as failure:
-            response = error_response(failure, headers)
-        await response(scope, no_more, send)
-
-    async def _send_stream(self, send: Send) -> None:
-        await send(stream_start(self._form.headers))
-        try:
+            if not self._stream:
+                await client.respond(await self.whole(), headers)
+                return
+            await client.open(headers)
             async for bodies in self.chunks():
                 # a comment while a request waits for pages or for another stage
-                await send(stream_part(b"".join(map(_event, bodies)) or WAITING))
+                await (client.send(bodies) if bodies else client.live())
+            await client.send([], is_last=True)
         except RequestFailed as failure:
-            await send(stream_part(_event(failure.body())))
-        await send(stream_part(DONE))
-        await send(stream_part(b"", is_last=True))
+            await client.fail(failure, headers)
 
 
 async def arriving(
@@ -386,7 +376,3 @@ def _helix(request: LiveRequest) -> HelixExtension:
         ttft_s=request.ttft_s,
         queue_s=request.queue_s,
     )
-
-
-def _event(body: Mapping[str, Any]) -> bytes:
-    return f"data: {_encode(body)}\n\n".encode()

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from runtime.api.error_answers import read_body
+from runtime.api.client_stream import WholeAnswer
 from runtime.coordinator.answering import AnswerForm, LiveAnswer
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.live_request import LiveRequest
@@ -66,11 +66,10 @@ class PipelineBackend:
         # A text may take 200 times its size while it is encoded, and each thread keeps some of it.
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
 
-    async def answer(self, endpoint: Endpoint, http: Request) -> ASGIApp:
-        body = await read_body(http)
+    async def answer(self, endpoint: Endpoint, body: bytes, *, owner: str) -> ASGIApp:
         if endpoint == "/tokenize":
-            return JSONResponse(await self.tokens_of(body))
-        return await self.begin(endpoint, body, owner=http.state.owner)
+            return WholeAnswer(await self.tokens_of(body))
+        return await self.begin(endpoint, body, owner=owner)
 
     async def begin(self, endpoint: Endpoint, body: bytes, *, owner: str) -> LiveAnswer:
         """Submit a request of the key with that hash. Raises ApiError."""

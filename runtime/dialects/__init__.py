@@ -4,9 +4,9 @@ event stream is translated back. Keys, limits, metrics and traces are those of t
 
 from collections.abc import Callable, Mapping
 
+from runtime.api.translation import Translation
 from runtime.dialects.messages import CountTokens, Messages
 from runtime.dialects.responses import Responses
-from runtime.dialects.translation import Translation
 
 DIALECTS: Mapping[str, Callable[[], Translation]] = {
     "/v1/messages": Messages,

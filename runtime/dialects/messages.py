@@ -73,7 +73,7 @@ class _Anthropic:
         yield from ()
 
     def broken(self, error: ApiError) -> Iterator[Json]:
-        yield self.refusal(error)
+        yield {"type": "error", "error": {"type": "api_error", "message": error.message}}
 
 
 class CountTokens(_Anthropic):

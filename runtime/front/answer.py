@@ -15,30 +15,28 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from planner.routers.answer_length import AnswerLength
 from planner.routers.base import RequestSize
+from runtime.api.client_stream import ClientStream
 from runtime.api.events import usage_of
 from runtime.disconnect import unless_disconnected
 from runtime.front.asked import Asked, TokenLengths
 from runtime.front.balance import Balance, Waiter
-from runtime.front.client_stream import (
+from runtime.front.ledger import Ledger
+from runtime.front.refusals import (
     INSTANCE_HEADER,
     RETRY_AFTER_S,
-    ClientStream,
     Lateness,
     all_full,
     broken,
     none_ready,
-    passed_on,
-    refused_late,
     stopping,
     too_slow,
 )
-from runtime.front.ledger import Ledger
 from runtime.front.target import (
     QUIET_S,
     Errored,
@@ -116,12 +114,13 @@ class Answer:
         self._passed_on: dict[str, str] = {}  # headers of the instance that answers
         self._came_s = 0.0
         self._has_failed = False
+        self._has_tokens = False  # the client got some
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._came_s = asyncio.get_running_loop().time()
         ledger = self._proxy.ledger
         ledger.arrived(self._request, asker=self._asked.asker)
-        client = ClientStream(scope, send, self._passed_on)
+        client = ClientStream(scope, send)
         try:
             with self._proxy.balance.visit(self._asked.asker):
                 await unless_disconnected(self._unless_cut(client), receive)
@@ -148,15 +147,15 @@ class Answer:
         """From the first instance that begins to give it."""
         balance, attempts = self._proxy.balance, self._attempts
         while (name := await self._next_instance(client)) is not None:
-            response = None
+            body = None
             try:
                 if self._asked.stream:
                     await self._relay(name, client)
                 else:
-                    response = await self._whole(name)
+                    body = await self._whole(name)
             except (InstanceFailed, InstanceFull) as error:
                 self._note(name, error)
-                if not client.has_tokens:
+                if not self._has_tokens:
                     continue
                 balance.failed(name, str(error))
                 self._has_failed = True
@@ -165,20 +164,25 @@ class Answer:
                 attempts.unfit[name] = refusal
                 continue
             except Refused as refusal:
-                await client.fail(refused_late(refusal), passed_on(refusal, name))
+                await _refuse(client, refusal, name)
             except TooSlow as error:
                 await client.fail(too_slow(name, error))
             finally:
                 balance.end(self._request)
-            if response is not None:
-                await client.respond(response)
+            if body is not None:
+                await client.respond(body, self._headers(name))
             return
         if (unfit := attempts.refusal) is None:
             await client.fail(self._why_none())
         else:
-            await client.fail(refused_late(unfit), passed_on(unfit, next(reversed(attempts.unfit))))
+            await _refuse(client, unfit, next(reversed(attempts.unfit)))
 
-    async def _whole(self, name: str) -> Response:
+    def _headers(self, name: str | None) -> dict[str, str]:
+        """`name` None: no instance has the request yet."""
+        named = {} if name is None else {INSTANCE_HEADER: name}
+        return {**named, **self._passed_on}
+
+    async def _whole(self, name: str) -> dict[str, Any]:
         """The answer of an instance to a request that does not stream."""
         proxy = self._proxy
         body = await proxy.targets[name].whole(
@@ -190,16 +194,12 @@ class Answer:
         self._observe(usage)
         if "model" in body:
             body["model"] = proxy.model_name
-        return Response(
-            json.dumps(body),
-            media_type="application/json",
-            headers={INSTANCE_HEADER: name, **self._passed_on},
-        )
+        return body
 
     async def _relay(self, name: str, client: ClientStream) -> None:
         """Until the end of the stream. What comes before the first token waits for it."""
         proxy, asked = self._proxy, self._asked
-        opening: list[bytes] = []
+        opening: list[dict[str, Any]] = []
         tokens, usage = 0, None
         lateness = self._lateness()
         async with aclosing(proxy.targets[name].stream(asked, passed_on=self._passed_on)) as events:
@@ -209,7 +209,7 @@ class Answer:
                 lateness.check()
                 if event.is_comment:
                     with lateness.waiting_for_client():
-                        await client.live(name)
+                        await self._live(client, name)
                     continue
                 if event.usage is not None:
                     usage = event.usage
@@ -219,18 +219,24 @@ class Answer:
                     tokens += event.tokens
                     proxy.balance.produced(name, event.tokens)
                     proxy.ledger.produced(self._request, event.tokens)
-                opening.append(event.encoded(model=proxy.model_name))
+                opening += event.chunks(model=proxy.model_name)
                 if len(opening) > MOST_OPENING_EVENTS:
                     raise InstanceFailed(
                         f"it sent {len(opening)} events without a token before its first one"
                     )
-                if event.tokens or event.finished or event.is_done or client.has_tokens:
-                    if not client.has_tokens:
+                if event.tokens or event.finished or event.is_done or self._has_tokens:
+                    if not self._has_tokens:
                         self._began(name)
+                    self._has_tokens = True
                     with lateness.waiting_for_client():
-                        await client.send(name, b"".join(opening), is_last=event.is_done)
+                        await client.open(self._headers(name))
+                        await client.send(opening, is_last=event.is_done)
                     opening.clear()
         self._observe(usage or (0, tokens))
+
+    async def _live(self, client: ClientStream, name: str | None) -> None:
+        await client.open(self._headers(name))
+        await client.live()
 
     def _lateness(self) -> Lateness:
         """The first token may be as late as a whole answer, the next as one that sends nothing."""
@@ -287,7 +293,7 @@ class Answer:
                     await waiter.called.wait()
             except TimeoutError:
                 if self._asked.stream and left_s > QUIET_S:
-                    await client.live(None)
+                    await self._live(client, None)
         return None
 
     def _size(self) -> RequestSize:
@@ -366,3 +372,12 @@ class Answer:
             return all_full("none took it while it waited in line")
         states = {**self._proxy.balance.closed_words(), **every}
         return none_ready(states, opens_in_s=self._proxy.balance.opens_in_s)
+
+
+async def _refuse(client: ClientStream, refusal: Refused, instance: str) -> None:
+    await client.refuse(
+        refusal.status,
+        refusal.content,
+        media_type=refusal.media_type,
+        headers={INSTANCE_HEADER: instance},
+    )

@@ -13,11 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from runtime.api.access import ApiKeys
-from runtime.api.error_answers import read_body
 from runtime.front.answer import Answer, Proxy
 from runtime.front.asked import read_asked
 from runtime.front.balance import Balance
-from runtime.front.client_stream import stopping
+from runtime.front.refusals import stopping
 from runtime.instances.health import Condition
 from runtime.instances.instance import Instance
 from runtime.openai_app import Endpoint
@@ -38,11 +37,10 @@ class InstanceBackend:
     def model(self) -> dict[str, object]:
         return {"id": self._proxy.model_name}
 
-    async def answer(self, endpoint: Endpoint, http: Request) -> Answer:
-        asked = read_asked(endpoint, await read_body(http), model_name=self._proxy.model_name)
+    async def answer(self, endpoint: Endpoint, body: bytes, *, owner: str) -> Answer:
+        asked = read_asked(endpoint, body, model_name=self._proxy.model_name)
         if self._proxy.balance.is_closed:
             raise stopping()
-        owner: str = http.state.owner
         if not self._proxy.balance.has_place(owner, most=MOST_UNDER_WAY):
             raise ApiError(
                 message=f"{self._proxy.balance.here} requests are here; try again later",

@@ -1,0 +1,155 @@
+"""What a client is answered, in the API that it asked by: a whole answer, a stream, an error."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from runtime.api.error_answers import error_response
+from runtime.api.events import DONE, WAITING, encoded, stream_part, stream_start
+from runtime.api.translation import Json, translation_of
+from runtime.disconnect import no_more
+from runtime.protocol.openai import ApiError
+from runtime.protocol.openai_answers import IGNORED_HEADER
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class ClientStream:
+    """Writes one answer to its client; the answers of pipelines and instances make one each.
+
+    What it is given is of chat completions, and is translated if the client asked by another API.
+    """
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
+        self._send = send
+        self._translation = translation_of(scope)
+        self.is_open = False  # the stream has begun
+        self.is_ended = False
+
+    async def respond(self, body: Json, headers: Mapping[str, str] = _NO_HEADERS) -> None:
+        """The whole answer."""
+        try:
+            told = body if self._translation is None else self._translation.whole(body)
+        except ApiError as error:
+            await self.fail(error, headers)
+            return
+        headers = self._naming_ignored(headers)
+        await self._respond(Response(encoded(told), media_type="application/json", headers=headers))
+
+    async def fail(self, error: ApiError, headers: Mapping[str, str] = _NO_HEADERS) -> None:
+        """End with an error; in a stream with its events."""
+        if self.is_open:
+            await self._write(b"".join(self._failing(error)), is_last=True)
+        else:
+            headers = self._naming_ignored(headers)
+            await self._respond(error_response(error, self._scope, headers))
+
+    async def refuse(
+        self, status: int, content: bytes, *, media_type: str, headers: Mapping[str, str]
+    ) -> None:
+        """End with the error of an engine: as it came, unless it must be translated."""
+        if self._translation is None and not self.is_open:
+            await self._respond(
+                Response(content, status_code=status, media_type=media_type, headers=headers)
+            )
+        else:
+            await self.fail(_error_in(content, status), headers)
+
+    async def open(self, headers: Mapping[str, str]) -> None:
+        """Begin the stream, if it has not begun."""
+        if not self.is_open:
+            self.is_open = True
+            await self._send(stream_start(self._naming_ignored(headers)))
+
+    async def send(self, chunks: Sequence[Json], *, is_last: bool = False) -> None:
+        """Chunks of the open stream."""
+        parts: list[bytes] = []
+        try:
+            parts.extend(self._events(chunks, is_last=is_last))
+        except ApiError as error:  # not to be translated
+            parts.extend(self._failing(error))
+            is_last = True
+        await self._write(b"".join(parts), is_last=is_last)
+
+    async def live(self) -> None:
+        """Send a comment, which clients skip, as nothing was sent for a while."""
+        await self._write(WAITING, is_last=False)
+
+    def _events(self, chunks: Sequence[Json], *, is_last: bool) -> Iterator[bytes]:
+        translation = self._translation
+        if translation is None:
+            yield from map(_event, chunks)
+            if is_last:
+                yield DONE
+            return
+        for chunk in chunks:
+            yield from map(_named_event, translation.part(chunk))
+        if is_last:
+            yield from map(_named_event, translation.end())
+
+    def _failing(self, error: ApiError) -> Iterator[bytes]:
+        if self._translation is None:
+            yield from (_event(error.body()), DONE)
+        else:
+            yield from map(_named_event, self._translation.broken(error))
+
+    def _naming_ignored(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """With what the client gave and nothing depends on by the client's own names."""
+        told = dict(headers)
+        if self._translation is not None:
+            by_target = told.pop(IGNORED_HEADER, "").split(", ")
+            if named := self._translation.ignored(by_target):
+                told[IGNORED_HEADER] = ", ".join(sorted(named))
+        return told
+
+    async def _respond(self, response: Response) -> None:
+        self.is_ended = True
+        await response(self._scope, no_more, self._send)
+
+    async def _write(self, content: bytes, *, is_last: bool) -> None:
+        """After the end nothing is written."""
+        if not self.is_ended:
+            self.is_ended = is_last
+            await self._send(stream_part(content, is_last=is_last))
+
+
+class WholeAnswer:
+    """An ASGI response that is known already."""
+
+    def __init__(self, body: Json) -> None:
+        self._body = body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await ClientStream(scope, send).respond(self._body)
+
+
+def _event(body: Json) -> bytes:
+    return b"data: %s\n\n" % encoded(body)
+
+
+def _named_event(body: Json) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (body["type"].encode(), encoded(body))
+
+
+def _error_in(content: bytes, status: int) -> ApiError:
+    """The error in an answer of an engine."""
+    try:
+        told = json.loads(content)
+    except (ValueError, RecursionError):
+        told = content[:300].decode(errors="replace")
+    if isinstance(told, dict):
+        told = told.get("error", told)
+    if not isinstance(told, dict):
+        told = {"message": told}
+    fields = {name: str(told[name]) for name in ("param", "code") if told.get(name) is not None}
+    return ApiError(
+        status=status,
+        message=str(told.get("message", "")),
+        code=fields.get("code"),
+        param=fields.get("param"),
+        type_=str(told.get("type", "server_error")),
+    )
