@@ -145,11 +145,11 @@ def _error_in(content: bytes, status: int) -> ApiError:
         told = told.get("error", told)
     if not isinstance(told, dict):
         told = {"message": told}
-    fields = {name: str(told[name]) for name in ("param", "code") if told.get(name) is not None}
+    code, param = told.get("code"), told.get("param")
     return ApiError(
         status=status,
         message=str(told.get("message", "")),
-        code=fields.get("code"),
-        param=fields.get("param"),
+        code="refused" if code is None else str(code),
+        param=None if param is None else str(param),
         type_=str(told.get("type", "server_error")),
     )
