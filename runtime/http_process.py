@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from runtime.platforms import on_signals
 from runtime.protocol.complaints import StartRefused
+from runtime.tasks import first_end, within
 
 GRACEFUL_SHUTDOWN_S = 3  # for answers whose requests have ended
 LOOK_S = 0.05
@@ -110,9 +111,7 @@ async def told_to_end(signals: "asyncio.Queue[int]", ending: Ending) -> None:
         return
     logger.info("stopping: %d requests end first", ending.requests())
     ending.close()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ending.grace_s):
-            await first_end(_none(ending.requests), taken(signals))
+    await within(ending.grace_s, first_end(_none(ending.requests), taken(signals)))
 
 
 async def taken(signals: "asyncio.Queue[int]") -> None:
@@ -128,16 +127,3 @@ async def _none(requests: Callable[[], int]) -> None:
 async def _outlive(serving: asyncio.Task[None]) -> None:
     """Until the HTTP server ends, which by itself it does only when it fails."""
     await asyncio.wait({serving})
-
-
-async def first_end(*works: Coroutine[Any, Any, None]) -> None:
-    """Run all until one ends or raises; then cancel the others."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()

@@ -37,6 +37,7 @@ from runtime.protocol.link_frames import (
 )
 from runtime.protocol.ports import machine_turn
 from runtime.protocol.reach import MeasuredLink, MeasuredRate
+from runtime.tasks import within
 from runtime.transport.kernel_link import look_at, set_pace
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
 from runtime.transport.measuring import Measuring, MeasuringLimits
@@ -246,9 +247,7 @@ async def _send(
                 await _write(writer, encode_link_frame(chunk.chunk), chunk.head, chunk.part)
                 continue
             wait_s = _LOOK_AGAIN_S if has_ended else scheduler.wake_s(now_s=now_s) - now_s
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, wait_s)):
-                    await acks.came.wait()
+            await within(max(0.0, wait_s), acks.came.wait())
         if hearing.done():
             hearing.result()
     finally:

@@ -12,6 +12,7 @@ from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
 from runtime.protocol.endpoints import Place, parse_endpoint
 from runtime.protocol.ports import is_held
 from runtime.protocol.reach import LinksToMeasure, MeasuredLink, Reach, digest_of
+from runtime.tasks import within
 
 logger = logging.getLogger(__name__)
 
@@ -132,9 +133,7 @@ class Reaching:
             if state != self._tried:
                 self._tried = state
                 self._on_change()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FAILING_AGAIN_S if failing else ALL_AGAIN_S):
-                    await self._is_wanted.wait()
+            await within(FAILING_AGAIN_S if failing else ALL_AGAIN_S, self._is_wanted.wait())
 
     async def _tried_now(self, endpoints: Iterable[str]) -> dict[str, str]:
         each = list(endpoints)

@@ -7,7 +7,6 @@ import asyncio
 import logging
 import random
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -41,6 +40,7 @@ from runtime.protocol.phases import Phase
 from runtime.protocol.profiling import ProfilingPhase
 from runtime.protocol.weight_fetch import NodeWeights
 from runtime.reaching import Reaching
+from runtime.tasks import first_end, unless, within
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 logger = logging.getLogger(__name__)
@@ -148,33 +148,21 @@ class Agent:
     async def run(self, stopped: asyncio.Event, *, hurry: asyncio.Event) -> None:
         """Until `stopped`; the stage has gone when it returns: after its requests, unless in a
         `hurry`. Raises NodeRemoved."""
-        first = asyncio.create_task(self._find_first_desired())
-        tasks: list[asyncio.Task[object]] = [asyncio.create_task(stopped.wait()), first]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await unless(stopped, self._find_first_desired())
             if stopped.is_set():
                 return
-            first.result()
-            tasks.remove(first)
-            tasks += [
-                asyncio.create_task(work)
-                for work in (
-                    self._follow(),
-                    self._beat(),
-                    self._reconcile(),
-                    self._manager.run(),
-                    self._reaching.run(),
-                    self._learn_engines(),
-                    tell_log(self._web, self._node.log),
-                )
-            ]
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await first_end(
+                stopped.wait(),
+                self._follow(),
+                self._beat(),
+                self._reconcile(),
+                self._manager.run(),
+                self._reaching.run(),
+                self._learn_engines(),
+                tell_log(self._web, self._node.log),
+            )
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             if stopped.is_set():
                 await self._leave(hurry)
             hurry.set()
@@ -266,9 +254,7 @@ class Agent:
                 await asyncio.sleep(wait_s)
                 continue
             await asyncio.sleep(_MIN_HEARTBEAT_GAP_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._to_tell.wait()
+            await within(wait_s, self._to_tell.wait())
 
     async def _tell(self) -> None:
         if not self._is_announced:
@@ -313,9 +299,7 @@ class Agent:
                 await self._listen_while_idle(self._desired)
                 again_s = look_again_at_s(self._desired, local)
                 wait_s = None if again_s is None else max(0.0, again_s - time.monotonic())
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._to_reconcile.wait()
+                await within(wait_s, self._to_reconcile.wait())
 
     async def _listen_while_idle(self, desired: DesiredState) -> None:
         """Have others find and measure the data port while no stage is wanted there."""

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from runtime.protocol.control import DesiredState, ObservedState
 from runtime.protocol.instance_orders import MOST_SAID, AssignedInstance, ObservedInstance
 from runtime.protocol.phases import Phase
 from runtime.protocol.ports import is_free
+from runtime.tasks import unless, within
 
 _LOOK_S = 0.3
 
@@ -100,9 +100,7 @@ class InstanceManager:
             self._tell_changes()
             self._to_look.clear()
             idle = not self._wanted and not self._kept
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if idle else _LOOK_S):
-                    await self._to_look.wait()
+            await within(None if idle else _LOOK_S, self._to_look.wait())
 
     async def stop(self, *, hurry: asyncio.Event, within_s: float) -> None:
         """End them all: after their requests, unless in a `hurry` or that lasts too long."""
@@ -123,14 +121,10 @@ class InstanceManager:
     async def _wait_until_ended(
         self, ending: list[asyncio.Task[None]], *, hurry: asyncio.Event, within_s: float
     ) -> None:
-        hurried = asyncio.create_task(hurry.wait())
-        everything = asyncio.create_task(asyncio.wait(ending))
-        waits: set[asyncio.Task[object]] = {everything, hurried}
-        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
+        await within(within_s, unless(hurry, asyncio.wait(ending)))
         for kept in self._kept.values():
             kept.instance.hurry()
-        await everything
+        await asyncio.wait(ending)
 
     async def _end_left_over(self) -> None:
         """What an earlier life of this agent, that was killed, left running."""

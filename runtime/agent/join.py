@@ -93,14 +93,9 @@ def agent_options(
 ) -> list[str]:
     """The options of `python -m runtime agent` that `join` stands for."""
     options = ["--server", known.url, "--data-dir", str(data_dir_of(known, environ))]
-    if known.ca is not None:
-        options += ["--ca", str(known.ca)]
-    if known.token is not None:
-        options += ["--token", known.token]
-    if known.name is not None:
-        options += ["--name", known.name]
-    if known.region is not None:
-        options += ["--region", known.region]
+    for name in ("ca", "token", "name", "region"):
+        if (value := getattr(known, name)) is not None:
+            options += [f"--{name}", str(value)]
     if known.memory_budget_bytes is not None:
         options += ["--memory", str(known.memory_budget_bytes)]
     return [*options, *rest]

@@ -26,6 +26,7 @@ from runtime.membership.identity import IDENTITY_FILE
 from runtime.platforms import on_signals
 from runtime.protocol.addresses import Advertised, bracketed
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
+from runtime.tasks import within
 from runtime.whole_file import write_whole
 
 logger = logging.getLogger(__name__)
@@ -68,12 +69,9 @@ def node_agents(
         own = ["--data-dir", str(folder), "--machine-uuid", machine, "--name-suffix", suffix]
         if len(group) == 1 and options.tensor_parallel is not None:
             own += ["--tensor-parallel", "1"]
-        if options.data_port:
-            own += ["--data-port", str(options.data_port + number)]
-        if options.weights_port:
-            own += ["--weights-port", str(options.weights_port + number)]
-        if options.metrics_port:
-            own += ["--metrics-port", str(options.metrics_port + number)]
+        for kind in ("data", "weights", "metrics"):
+            if first := getattr(options, f"{kind}_port"):
+                own += [f"--{kind}-port", str(first + number)]
         if options.advertise is not None:
             own += ["--advertise", _advertised(options.advertise, number)]
         command = (sys.executable, "-m", "runtime", "agent", *arguments, *own)
@@ -137,12 +135,9 @@ async def _keep_running(
             status,
             wait_s,
         )
-        try:
-            async with asyncio.timeout(wait_s):
-                await stopped.wait()
+        await within(wait_s, stopped.wait())
+        if stopped.is_set():
             return status
-        except TimeoutError:
-            continue
 
 
 def at_end_of_stdin(call: Callable[[], object]) -> None:

@@ -13,13 +13,12 @@ import random
 import signal
 import sys
 import uuid
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
 
 from runtime.agent.agent import Agent, Node
 from runtime.agent.gpus import (
@@ -52,11 +51,11 @@ from runtime.protocol.join_tokens import given_token
 from runtime.protocol.logs import begin_logging
 from runtime.protocol.reach import weights_endpoint
 from runtime.protocol.weight_access import WeightAccess
+from runtime.tasks import unless
 from runtime.transport.zmq_sockets import KeyPair
 from runtime.web_client import WebClient, check_server
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def main(argv: list[str]) -> int:
@@ -114,7 +113,7 @@ async def _run(
     rng = random.SystemRandom()
     async with WebClient(options.server, ca=options.ca, rng=rng) as web:
         applicant = _applicant(options, announcement)
-        joined = await _unless(stopped, join(web, data_dir, identity, applicant, rng=rng))
+        joined = await unless(stopped, join(web, data_dir, identity, applicant, rng=rng))
         if joined is None and options.join_only:
             raise JoinRefused("stopped before this machine joined; run the same again")
         if joined is None or options.join_only:
@@ -168,17 +167,6 @@ def _signalled(options: argparse.Namespace) -> tuple[asyncio.Event, asyncio.Even
     if options.machine_uuid is not None:
         at_end_of_stdin(partial(end, signal.SIGTERM))
     return stopped, hurry
-
-
-async def _unless(stopped: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:
-    """The result of `work`, which is cancelled if `stopped` comes first: None."""
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stopped.wait())
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if working.done():
-        return working.result()
-    working.cancel()
-    return None
 
 
 def _data_port(options: argparse.Namespace, data_dir: DataDir) -> tuple[str, Identity]:

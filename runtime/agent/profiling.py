@@ -12,6 +12,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 from pydantic import ValidationError
@@ -133,7 +134,7 @@ class Profiling:
         self.progress = None
         if order is not None:
             logger.info("measuring this node for %s", order.checkpoint)
-            self._tell(ProfilingProgress(id=order.id, phase=ProfilingPhase.MEASURING))
+            self._say(order, ProfilingPhase.MEASURING)
             self._measuring = asyncio.create_task(self._measure(order))
 
     async def stop(self) -> None:
@@ -200,10 +201,7 @@ class Profiling:
                 self._fail(order, event.message)
                 return
             if isinstance(event, Checked):
-                done = ProfilingPhase.DONE
-                self._tell(
-                    ProfilingProgress(id=order.id, phase=done, done=1.0, checked=event.points)
-                )
+                self._say(order, ProfilingPhase.DONE, done=1.0, checked=event.points)
                 return
             if not isinstance(event, Asking):
                 self._finish(order, event.measurement, seconds=time.monotonic() - began_s)
@@ -237,22 +235,15 @@ class Profiling:
             }
         )
         logger.info("measured this node in %.0f s", seconds)
-        self._tell(
-            ProfilingProgress(
-                id=order.id, phase=ProfilingPhase.DONE, done=1.0, measurement=measurement
-            )
-        )
+        self._say(order, ProfilingPhase.DONE, done=1.0, measurement=measurement)
 
     def _fail(self, order: ProfileOrder, message: str) -> None:
         logger.warning("this node was not measured: %s", message)
-        self._say(order, ProfilingPhase.FAILED, done=0.0, message=message)
+        self._say(order, ProfilingPhase.FAILED, message=message)
 
-    def _say(
-        self, order: ProfileOrder, phase: ProfilingPhase, *, done: float, message: str = ""
-    ) -> None:
-        self._tell(ProfilingProgress(id=order.id, phase=phase, done=done, message=message))
-
-    def _tell(self, progress: ProfilingProgress) -> None:
+    def _say(self, order: ProfileOrder, phase: ProfilingPhase, **found: Any) -> None:
+        """`found`: other fields of the progress."""
+        progress = ProfilingProgress(id=order.id, phase=phase, **found)
         if progress != self.progress:
             self.progress = progress
             self._on_change()

@@ -179,16 +179,19 @@ def after_failure(local: LocalState, *, message: str, now_s: float) -> LocalStat
     running = local.running
     if running is None:
         raise ValueError("no stage was running that could have failed")
-    before = local.failure
     was_steady = running.ready_s is not None and now_s - running.ready_s >= STEADY_AFTER_S
-    in_a_row = before is not None and before.assignment == running.assignment and not was_steady
-    return LocalState(
-        failure=Failure(
-            assignment=running.assignment,
-            message=message,
-            count=before.count + 1 if in_a_row and before is not None else 1,
-            at_s=now_s,
-        )
+    before = None if was_steady else local.failure
+    return LocalState(failure=failed(running, before, message=message, now_s=now_s))
+
+
+def failed(running: RunningStage, before: Failure | None, *, message: str, now_s: float) -> Failure:
+    """Of what `running` was last ordered to run; one more in a row if that failed `before`."""
+    in_a_row = before is not None and before.assignment == running.assignment
+    return Failure(
+        assignment=running.assignment,
+        message=message,
+        count=before.count + 1 if before is not None and in_a_row else 1,
+        at_s=now_s,
     )
 
 

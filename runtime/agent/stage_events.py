@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from runtime.agent.reconcile import Failure, LocalState, RunningStage
+from runtime.agent.reconcile import LocalState, RunningStage, failed
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import (
@@ -63,12 +63,5 @@ def _after_refusal(
     running = replace(running, phase=Phase.IDLE, loaded_ratio=None)
     if event.restart_helps:
         return replace(local, running=replace(running, refused=running.assignment))
-    before = local.failure
-    in_a_row = before is not None and before.assignment == running.assignment
-    failure = Failure(
-        assignment=running.assignment,
-        message=event.message,
-        count=before.count + 1 if before is not None and in_a_row else 1,
-        at_s=now_s,
-    )
+    failure = failed(running, local.failure, message=event.message, now_s=now_s)
     return LocalState(running=running, failure=failure)

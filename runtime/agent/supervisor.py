@@ -32,6 +32,7 @@ from runtime.protocol.stage_pipe import (
     StageLaunch,
     parse_event,
 )
+from runtime.tasks import unless, within
 
 logger = logging.getLogger(__name__)
 
@@ -167,13 +168,7 @@ class Supervisor:
         self._set(replace(self.local, running=replace(running, phase=Phase.STOPPING)))
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        hurried = asyncio.create_task(hurry.wait())
-        await asyncio.wait(
-            {watching, hurried},
-            timeout=self._settings.leave_within_s,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        hurried.cancel()
+        await within(self._settings.leave_within_s, unless(hurry, asyncio.wait({watching})))
 
     async def stop(self) -> None:
         """End the stage and wait until it has gone: first asked, at last killed."""

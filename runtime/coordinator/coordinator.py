@@ -9,7 +9,6 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from runtime.api.access import ApiKeys
@@ -32,7 +31,7 @@ from runtime.coordinator.tracing import Tracer
 from runtime.engine.emulated_links import EmulatedSending
 from runtime.free_memory import give_back_free_memory
 from runtime.front.target import relay_client
-from runtime.http_process import Ending, HttpServer, first_end, hear_signals, serve_until_told
+from runtime.http_process import Ending, HttpServer, hear_signals, serve_until_told
 from runtime.instances.asking import PROBE_TIMEOUT_S, instance_client
 from runtime.link_measuring import LinkAnswers
 from runtime.membership.identity import Applicant, DataDir, join
@@ -44,6 +43,7 @@ from runtime.protocol.emulation import EmulatedNetwork
 from runtime.protocol.request_trace import RequestTrace
 from runtime.protocol.weight_access import WeightAccess
 from runtime.reaching import Reaching
+from runtime.tasks import first_end, within
 from runtime.web_client import ServerRefused, WebClient, WebError
 
 REPORT_INTERVAL_S = 1.0
@@ -107,9 +107,7 @@ async def report_forever(
             if not was_away:
                 logger.warning("helixweb: %s; serving goes on without it", error)
             in_step, was_away = False, True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(REPORT_INTERVAL_S):
-                await news.wait()
+        await within(REPORT_INTERVAL_S, news.wait())
 
 
 def _removed(error: ServerRefused) -> Removed:

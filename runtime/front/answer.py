@@ -49,6 +49,7 @@ from runtime.front.target import (
     Unreachable,
 )
 from runtime.protocol.openai import ApiError
+from runtime.tasks import unless
 
 MOST_OPENING_EVENTS = 1000  # kept until the first token
 MOST_FAILURES = 2  # of one request; what ends engines must not go round all of them
@@ -129,18 +130,9 @@ class Answer:
 
     async def _unless_cut(self, client: ClientStream) -> None:
         """The answer, or that the front stops."""
-        answering = asyncio.create_task(self._answer(client))
-        cut = asyncio.create_task(self._proxy.balance.cut.wait())
-        try:
-            await asyncio.wait({answering, cut}, return_when=asyncio.FIRST_COMPLETED)
-            was_cut = not answering.done()
-        finally:
-            cut.cancel()
-            answering.cancel()
-            await asyncio.gather(answering, cut, return_exceptions=True)
-        if not was_cut:
-            answering.result()
-        elif not client.is_ended:
+        cut = self._proxy.balance.cut
+        await unless(cut, self._answer(client))
+        if cut.is_set() and not client.is_ended:
             await client.fail(stopping())
 
     async def _answer(self, client: ClientStream) -> None:

@@ -6,7 +6,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -26,6 +25,7 @@ from runtime.instances.health import (
     without_log,
 )
 from runtime.instances.process import ServerProcess
+from runtime.tasks import within
 
 _LOOK_SOON_S = 0.2
 _HURRIED_STOP_S = 3.0
@@ -194,9 +194,7 @@ class SupervisedInstance(Instance):
         if not self._process.is_running:
             await asyncio.sleep(seconds)
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._process.gone()
+        await within(seconds, self._process.gone())
 
     async def _look(self) -> None:
         async with self._looking:
