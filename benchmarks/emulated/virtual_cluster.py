@@ -25,7 +25,7 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tokenizer import CheckpointTokenizer
 from runtime.engine.backend import Opened
-from runtime.engine.emulated_link_queue import LinkQueue, queue_to
+from runtime.engine.emulated_link_queue import LinkQueue
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.limits import EngineLimits
 from runtime.engine.stage import REPORT_INTERVAL_S, Stage
@@ -103,7 +103,7 @@ class _Wires:
         ends = (source, target)
         queue = self._queues.get(ends)
         if queue is None:
-            queue = self._queues[ends] = queue_to(target, self._network_of(source))
+            queue = self._queues[ends] = LinkQueue(target, self._network_of(source))
         self._advance(ends, queue)
         queue.push(message, now_s=self._agenda.now_s)
         self._foresee(ends, queue)

@@ -23,7 +23,7 @@ from runtime.checkpoints.model_facts import read_sizes
 from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_runner import StepRunner
-from runtime.engine.vllm_loading import open_layers
+from runtime.engine.vllm_loading import check_layers
 from runtime.protocol.data import Hop, Route, Sampling
 from tests.runtime.carried_residuals import residuals_carried, with_wide_rows
 from tests.runtime.quantized_checkpoints import quantize
@@ -101,13 +101,8 @@ def _perplexity(
     chain: list[tuple[range, StepRunner]] = []
     for first, end in pairwise(cuts):
         layers = range(first, end)
-        opened = open_layers(
-            checkpoint,
-            sizes,
-            layers,
-            limits=limits,
-            progress=lambda _done, _total: None,
-        )
+        unread = check_layers(checkpoint, sizes, layers, limits=limits)
+        opened = unread.read(lambda _done, _total: None)
         runner = opened.runner(pages=PAGES)
         chain.append((layers, with_wide_rows(runner) if is_exact else runner))
     lost, count = 0.0, 0

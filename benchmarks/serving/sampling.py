@@ -14,11 +14,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from runtime.engine.heap import keep_freed_memory
 from runtime.engine.host_memory import HostMemory, host_memory
 from runtime.engine.noise import mixed
 from runtime.engine.sampled_row import SampledRow
 from runtime.engine.sampling_batch import SamplingBatch
+from runtime.free_memory import keep_freed_memory
 from runtime.protocol.data import Sampling
 
 PLAIN = Sampling(temperature=0.8, top_p=1.0, top_k=0, seed=1, max_tokens=1)

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 
 from runtime.engine.pages import BlockName, KvCacheManager, NoFreePages
-from runtime.engine.prefix import block_digests, block_names
+from runtime.engine.prefix import block_digests
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Sequence
 from runtime.engine.shares import Shares
@@ -113,4 +113,6 @@ class Admission:
         return False
 
     def _names_of(self, sequence: Sequence) -> list[BlockName]:
-        return block_names(sequence.route.block_digests, first=sequence.first, end=sequence.end)
+        first, end = sequence.first, sequence.end
+        digests = sequence.route.block_digests
+        return [BlockName(digest=digest, first=first, end=end) for digest in digests]

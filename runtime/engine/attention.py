@@ -12,27 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from runtime.engine.kv_cache import KvPools
-from runtime.engine.pages import BlockTable
+from runtime.engine.sequence import Chunk, Work
 from runtime.models.compiled.library import DTYPES, MULTIPLE, Kernels, SpanRows, compiled_kernels
 from runtime.models.decoder import AttentionRule
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """`n_tokens` rows of one request from `position` on; `first` is its first layer here."""
-
-    position: int
-    n_tokens: int
-    first: int
-    table: BlockTable
-
-    @property
-    def end(self) -> int:
-        return self.position + self.n_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +27,7 @@ class _DecodeGroup:
     """Single rows attended together, each over `blocks` pages from its own first one on."""
 
     rows_B: Tensor
-    spans: tuple[Span, ...]
+    works: tuple[Work, ...]
     first_blocks: tuple[int, ...]
     blocks: int
     mask_B11C: Tensor
@@ -49,30 +36,29 @@ class _DecodeGroup:
 class PagedAttention:
     """Attention of one step over paged keys and values; a `ModelRunner` makes one for each.
 
-    Stores the keys and values of the rows in `spans` and attends over their whole contexts.
+    Stores the keys and values of the rows of `works` and attends over their whole contexts.
 
     One object serves all layers of a step that the same requests run. `gather_tokens` bounds the
     tokens gathered at once for decodes (one request is always gathered whole).
     """
 
-    def __init__(self, spans: Items[Span], cache: KvPools, *, gather_tokens: int) -> None:
+    def __init__(self, works: Items[Work], cache: KvPools, *, gather_tokens: int) -> None:
         self._cache = cache
         self._device = cache.key_PSKH.device
-        self._spans = spans
-        starts = np.cumsum([0, *(span.n_tokens for span in spans)]).tolist()
-        self._prefills = [
-            (start, span) for start, span in zip(starts, spans, strict=False) if span.n_tokens > 1
-        ]
-        self._decodes = [
-            (start, span) for start, span in zip(starts, spans, strict=False) if span.n_tokens == 1
-        ]
+        self._works = works
+        self._tables = [(work.sequence.table, work.sequence.first) for work in works]
+        counts = [work.chunk.n_tokens for work in works]
+        starts = np.cumsum([0, *counts]).tolist()
+        placed = [*zip(starts, works, strict=False)]
+        self._prefills = [(start, work) for start, work in placed if work.chunk.n_tokens > 1]
+        self._decodes = [(start, work) for start, work in placed if work.chunk.n_tokens == 1]
         self._gather_tokens = gather_tokens
         self._decode_groups: dict[int | None, list[_DecodeGroup]] = {}  # by window
         self._kernels = _kernels_for(cache)
         self._rows = SpanRows(
             rows=np.array(starts[:-1], dtype=np.int64),
-            counts=np.array([span.n_tokens for span in spans], dtype=np.int64),
-            positions=np.array([span.position for span in spans], dtype=np.int64),
+            counts=np.array(counts, dtype=np.int64),
+            positions=np.array([work.chunk.position for work in works], dtype=np.int64),
         )
 
     def __call__(
@@ -92,22 +78,23 @@ class PagedAttention:
         self._store(layer, key_TKH, value_TKH)
         for group in self._groups(rule.window):
             attended_TNH[group.rows_B] = self._decode(layer, group, query_TNH[group.rows_B], rule)
-        for start, span in self._prefills:
-            rows = slice(start, start + span.n_tokens)
-            first = _first_seen(span.position, rule.window)
-            if span.position == 0:  # the context is these very rows
+        for start, work in self._prefills:
+            chunk = work.chunk
+            rows = slice(start, start + chunk.n_tokens)
+            first = _first_seen(chunk.position, rule.window)
+            if chunk.position == 0:  # the context is these very rows
                 key_CKH, value_CKH = key_TKH[rows], value_TKH[rows]
             else:
-                first, key_CKH, value_CKH = self._context(layer, span, first)
-            attended_TNH[rows] = _prefill(span, first, query_TNH[rows], key_CKH, value_CKH, rule)
+                first, key_CKH, value_CKH = self._context(layer, work, first)
+            attended_TNH[rows] = _prefill(chunk, first, query_TNH[rows], key_CKH, value_CKH, rule)
         return attended_TNH
 
     def _store(self, layer: int, key_TKH: Tensor, value_TKH: Tensor) -> None:
         page_tokens = self._cache.page_tokens
         slots = []
-        for span in self._spans:
-            positions = np.arange(span.position, span.end)
-            pages = span.table.pages_LB[layer - span.first, positions // page_tokens]
+        for work in self._works:
+            positions = np.arange(work.chunk.position, work.chunk.end)
+            pages = _pages_of(work, layer)[positions // page_tokens]
             slots.append(pages * page_tokens + positions % page_tokens)
         slots_T = torch.from_numpy(np.concatenate(slots)).to(self._device)
         self._cache.key_PSKH.flatten(0, 1)[slots_T] = key_TKH
@@ -126,9 +113,7 @@ class PagedAttention:
         """Store keys and values, and attend, straight over the pages."""
         kernels.attend_rows(
             self._rows,
-            np.array(
-                [span.table.address_of(layer - span.first) for span in self._spans], dtype=np.int64
-            ),
+            np.array([table.address_of(layer - first) for table, first in self._tables], np.int64),
             query_TNH=_with_contiguous_rows(query_TNH),
             key_TKH=_with_contiguous_rows(key_TKH),
             value_TKH=_with_contiguous_rows(value_TKH),
@@ -147,16 +132,17 @@ class PagedAttention:
         page_tokens = self._cache.page_tokens
         groups = []
         rest = [
-            (row, span, _first_seen(span.position, window) // page_tokens)
-            for row, span in self._decodes
+            (row, work, _first_seen(work.chunk.position, window) // page_tokens)
+            for row, work in self._decodes
         ]
-        rest.sort(key=lambda each: _blocks(each[1].end, page_tokens) - each[2], reverse=True)
+        rest.sort(key=lambda each: _blocks(each[1].chunk.end, page_tokens) - each[2], reverse=True)
         while rest:
-            blocks = _blocks(rest[0][1].end, page_tokens) - rest[0][2]
+            blocks = _blocks(rest[0][1].chunk.end, page_tokens) - rest[0][2]
             size = max(1, self._gather_tokens // (blocks * page_tokens))
             members, rest = rest[:size], rest[size:]
             first_blocks = tuple(first_block for _, _, first_block in members)
-            ends_B1 = torch.tensor([[span.end] for _, span, _ in members], device=self._device)
+            ends = [[work.chunk.end] for _, work, _ in members]
+            ends_B1 = torch.tensor(ends, device=self._device)
             starts_B1 = torch.tensor([[block * page_tokens] for block in first_blocks])
             context_BC = torch.arange(blocks * page_tokens, device=self._device) + starts_B1.to(
                 self._device
@@ -167,7 +153,7 @@ class PagedAttention:
             groups.append(
                 _DecodeGroup(
                     rows_B=torch.tensor([row for row, _, _ in members], device=self._device),
-                    spans=tuple(span for _, span, _ in members),
+                    works=tuple(work for _, work, _ in members),
                     first_blocks=first_blocks,
                     blocks=blocks,
                     mask_B11C=mask_BC[:, None, None, :],
@@ -179,9 +165,9 @@ class PagedAttention:
     def _decode(
         self, layer: int, group: _DecodeGroup, query_BNH: Tensor, rule: AttentionRule
     ) -> Tensor:
-        pages_BM = np.empty((len(group.spans), group.blocks), dtype=np.int64)
-        for row, (span, first) in enumerate(zip(group.spans, group.first_blocks, strict=True)):
-            pages = span.table.pages_LB[layer - span.first, first:]
+        pages_BM = np.empty((len(group.works), group.blocks), dtype=np.int64)
+        for row, (work, first) in enumerate(zip(group.works, group.first_blocks, strict=True)):
+            pages = _pages_of(work, layer)[first:]
             blocks = min(len(pages), group.blocks)
             pages_BM[row, :blocks] = pages[:blocks]
             pages_BM[row, blocks:] = pages[0]  # masked, and never a page of another request
@@ -194,18 +180,17 @@ class PagedAttention:
         attended_BKGH = _attend(query_BKGH, key_BKCH, value_BKCH, group.mask_B11C, rule)
         return attended_BKGH.reshape(batch, heads, size)
 
-    def _context(self, layer: int, span: Span, first: int) -> tuple[int, Tensor, Tensor]:
-        """Keys and values from the page of token `first` to the span's end, and where they
+    def _context(self, layer: int, work: Work, first: int) -> tuple[int, Tensor, Tensor]:
+        """Keys and values from the page of token `first` to the chunk's end, and where they
         begin."""
         page_tokens = self._cache.page_tokens
         first_block = first // page_tokens
         start = first_block * page_tokens
-        pages = span.table.pages_LB[
-            layer - span.first, first_block : _blocks(span.end, page_tokens)
-        ]
+        end = work.chunk.end
+        pages = _pages_of(work, layer)[first_block : _blocks(end, page_tokens)]
         index_1M = torch.from_numpy(pages).to(self._device)[None]
-        key_CKH = _gather(self._cache.key_PSKH, index_1M)[0, : span.end - start]
-        value_CKH = _gather(self._cache.value_PSKH, index_1M)[0, : span.end - start]
+        key_CKH = _gather(self._cache.key_PSKH, index_1M)[0, : end - start]
+        value_CKH = _gather(self._cache.value_PSKH, index_1M)[0, : end - start]
         return start, key_CKH, value_CKH
 
 
@@ -215,6 +200,12 @@ def _kernels_for(cache: KvPools) -> Kernels | None:
     if pool_PSKH.device.type != "cpu" or pool_PSKH.dtype not in DTYPES:
         return None
     return compiled_kernels() if pool_PSKH.shape[-1] % MULTIPLE == 0 else None
+
+
+def _pages_of(work: Work, layer: int) -> NDArray[np.int64]:
+    """Page of each block of the request in that layer."""
+    pages_B: NDArray[np.int64] = work.sequence.table.pages_LB[layer - work.sequence.first]
+    return pages_B
 
 
 def _with_contiguous_rows(rows_TKH: Tensor) -> Tensor:
@@ -241,7 +232,7 @@ def _first_seen(position: int, window: int | None) -> int:
 
 
 def _prefill(
-    span: Span,
+    chunk: Chunk,
     first: int,
     query_TNH: Tensor,
     key_CKH: Tensor,
@@ -250,10 +241,10 @@ def _prefill(
 ) -> Tensor:
     """Row t sees the context, which begins at token `first`, up to and including itself."""
     mask_TC = None
-    slides = rule.window is not None and rule.window < span.end
-    if span.position > 0 or slides or rule.softcap is not None:
-        context_C = torch.arange(first, span.end, device=query_TNH.device)
-        rows_T1 = torch.arange(span.position, span.end, device=query_TNH.device)[:, None]
+    slides = rule.window is not None and rule.window < chunk.end
+    if chunk.position > 0 or slides or rule.softcap is not None:
+        context_C = torch.arange(first, chunk.end, device=query_TNH.device)
+        rows_T1 = torch.arange(chunk.position, chunk.end, device=query_TNH.device)[:, None]
         mask_TC = context_C <= rows_T1
         if rule.window is not None:
             mask_TC &= context_C > rows_T1 - rule.window

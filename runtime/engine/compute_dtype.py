@@ -1,10 +1,7 @@
-"""The types of a stage's numbers: what its device computes in, and what its rows are sent in."""
+"""What type of number the device of a stage computes in."""
 
 import torch
 
-from runtime.checkpoints.decoder_sizes import DecoderSizes
-from runtime.models.model_config import DTYPES
-from runtime.protocol.control import StageAssignment
 from runtime.protocol.engines import ComputeDtype
 
 _COMPUTES_BFLOAT16 = (8, 0)  # GPUs from this capability on; those before emulate it, slowly
@@ -18,8 +15,3 @@ def compute_dtype(chosen: ComputeDtype, stored: str, device: torch.device) -> st
         device.type == "cuda" and torch.cuda.get_device_capability(device) < _COMPUTES_BFLOAT16
     )
     return "float16" if stored == "bfloat16" and is_lacking else stored
-
-
-def wire_dtype(assignment: StageAssignment, checkpoint: DecoderSizes) -> torch.dtype:
-    """Of the rows that stages exchange, the same for all of a deployment."""
-    return DTYPES[assignment.wire_dtype or checkpoint.dtype_name]

@@ -29,28 +29,22 @@ class _Sending:
 
 
 class LinkQueue:
-    """One emulated link; emulated coordinators and stages send through it.
+    """The emulated link to `peer`; emulated coordinators and stages send through it.
 
-    One directed link: transmits one message at a time; times of a monotonic clock.
+    It has one direction and transmits one message at a time. Times are of a monotonic clock, those
+    of the `network` stretched by its time scale.
 
-    With `decode_first`, messages of prompts wait for all others, and one that is being transmitted
-    makes room for them after a whole number of `piece_s` (None: not before it is through).
+    Where decodes go first, messages of prompts wait for all others, and one that is being
+    transmitted makes room for them at the end of a piece.
     """
 
-    def __init__(
-        self,
-        *,
-        model: ModelSpec,
-        s_per_byte: float,
-        latency_s: float,
-        decode_first: bool,
-        piece_s: float | None,
-    ) -> None:
-        self._model = model
-        self._s_per_byte = s_per_byte
-        self._latency_s = latency_s
-        self._decode_first = decode_first
-        self._piece_s = piece_s
+    def __init__(self, peer: str, network: EmulatedNetwork) -> None:
+        link, piece_bytes = network.links.get(peer, _AT_ONCE), network.piece_bytes
+        self._model = network.model
+        self._s_per_byte = network.time_scale / link.bandwidth_bytes_per_s
+        self._latency_s = link.latency_s * network.time_scale
+        self._decode_first = network.transmission == "decode_first"
+        self._piece_s = None if piece_bytes is None else piece_bytes * self._s_per_byte
         self._urgent: deque[_Waiting] = deque()
         self._bulk: deque[_Waiting] = deque()
         self._sending: _Sending | None = None
@@ -113,20 +107,6 @@ class LinkQueue:
         else:
             self._flying.append((sending.until_s + self._latency_s, sending.waiting.message))
         self._begin(sending.until_s)
-
-
-def queue_to(peer: str, network: EmulatedNetwork) -> LinkQueue:
-    """The link to `peer`, its times stretched by the time scale."""
-    link = network.links.get(peer, _AT_ONCE)
-    s_per_byte = network.time_scale / link.bandwidth_bytes_per_s
-    piece_bytes = network.piece_bytes
-    return LinkQueue(
-        model=network.model,
-        s_per_byte=s_per_byte,
-        latency_s=link.latency_s * network.time_scale,
-        decode_first=network.transmission == "decode_first",
-        piece_s=None if piece_bytes is None else piece_bytes * s_per_byte,
-    )
 
 
 def wire_bytes(message: Message, model: ModelSpec) -> float:

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Protocol
 
-from runtime.engine.emulated_link_queue import LinkQueue, queue_to
+from runtime.engine.emulated_link_queue import LinkQueue
 from runtime.protocol.data import FrameError, Message
 from runtime.protocol.emulation import EmulatedNetwork
 from runtime.transport.base import Received, SendError, Transport
@@ -50,7 +50,7 @@ class EmulatedSending:
         with self._condition:
             queue = self._links.get(peer)
             if queue is None:
-                queue = self._links[peer] = queue_to(peer, self._network)
+                queue = self._links[peer] = LinkQueue(peer, self._network)
             queue.push(message, now_s=time.monotonic())
             self._condition.notify()
 

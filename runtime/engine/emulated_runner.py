@@ -13,7 +13,7 @@ from runtime.engine.backend import Drawn, ModelShape, StepResult
 from runtime.engine.generation import NoRoom, Progress
 from runtime.engine.noise import mixed
 from runtime.engine.pages import BlockTable, KvCacheManager
-from runtime.engine.sequence import RequestKey, Sequence, Work
+from runtime.engine.sequence import RequestKey, Sequence, Work, active_between_borders
 from runtime.protocol.data import DTYPE_BYTES, DType, Reason, Sampling
 from runtime.protocol.emulation import Emulation, EmulationRefused
 
@@ -26,6 +26,10 @@ class EmulatedRunner:
 
     Implements `Backend` and `Holdings`. `clock` and `sleep` are in seconds.
     """
+
+    emulated = True
+    engine = "emulated"
+    runs_beside = True
 
     def __init__(
         self,
@@ -41,11 +45,11 @@ class EmulatedRunner:
         self._emulation = emulation
         self._first = first
         self._end = end
-        self._held: frozenset[int] = frozenset(range(first, end))
+        self.held: frozenset[int] = frozenset(range(first, end))
         self._clock = clock
         self._sleep = sleep
-        self._kv_manager = KvCacheManager(
-            pages=emulation.pages(self._held, page_tokens=page_tokens),
+        self.kv_manager = KvCacheManager(
+            pages=emulation.pages(self.held, page_tokens=page_tokens),
             page_tokens=page_tokens,
             prepare=lambda pages: None,
         )
@@ -62,35 +66,15 @@ class EmulatedRunner:
         )
 
     @property
-    def kv_manager(self) -> KvCacheManager:
-        return self._kv_manager
-
-    @property
-    def held(self) -> frozenset[int]:
-        return self._held
-
-    @property
     def weights_bytes(self) -> int:
-        return int(self._emulation.model.bytes_per_layer * len(self._held))
+        return int(self._emulation.model.bytes_per_layer * len(self.held))
 
     @property
     def kv_bytes(self) -> int:
         """What is left of the emulated memory, as far as it is told."""
         return max(0, int(self._emulation.profile.vram_bytes) - self.weights_bytes)
 
-    @property
-    def emulated(self) -> bool:
-        return True
-
-    @property
-    def engine(self) -> str:
-        return "emulated"
-
     def is_ready(self, sequence: Sequence) -> bool:
-        return True
-
-    @property
-    def runs_beside(self) -> bool:
         return True
 
     def begin(self, step: Items[Work]) -> Callable[[], StepResult]:
@@ -122,13 +106,13 @@ class EmulatedRunner:
         """See `Holdings`: what the profile leaves with so many layers."""
         held: set[int] = set().union(*ranges)
         try:
-            return self._emulation.pages(held, page_tokens=self._kv_manager.page_tokens)
+            return self._emulation.pages(held, page_tokens=self.kv_manager.page_tokens)
         except EmulationRefused as error:
             raise NoRoom(str(error)) from error
 
     def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
         """See `Holdings`."""
-        self._kv_manager.resize(pages, tables)
+        self.kv_manager.resize(pages, tables)
 
     def load(self, runs: Items[range], progress: Progress) -> Callable[[], None]:
         """See `Holdings`; at once, as a stage that is started emulated has its layers at once."""
@@ -136,13 +120,13 @@ class EmulatedRunner:
         progress(0, 0)
 
         def put_into_place() -> None:
-            self._held |= more
+            self.held |= more
 
         return put_into_place
 
     def keep(self, ranges: Items[range]) -> None:
         """See `Holdings`."""
-        self._held &= set().union(*ranges)
+        self.held &= set().union(*ranges)
 
 
 def step_s(step: Items[Work], emulation: Emulation) -> float:
@@ -154,24 +138,18 @@ def step_s(step: Items[Work], emulation: Emulation) -> float:
     """
     times = emulation.layer_times
     seconds = emulation.step_overhead_s
-    is_prompt = [work.chunk.position < work.sequence.route.prompt_tokens for work in step]
+    is_prompt = [work.is_prompt for work in step]
     seconds += max(times.prompt_step_s * any(is_prompt), times.decode_step_s * (not all(is_prompt)))
     seconds += times.head_s * any(work.sequence.is_last_stage for work in step)
-    borders = sorted({work.sequence.first for work in step} | {work.sequence.end for work in step})
-    for first, end in itertools.pairwise(borders):
-        prompt_tokens = decodes = 0
-        for work in step:
-            if not work.sequence.first <= first < work.sequence.end:
-                continue
-            if work.chunk.position < work.sequence.route.prompt_tokens:
-                prompt_tokens += work.chunk.n_tokens
-            else:
-                decodes += work.chunk.n_tokens
+    for layers, active in active_between_borders(step):
+        works = [step[index] for index in active]
+        prompt_tokens = sum(work.chunk.n_tokens for work in works if work.is_prompt)
+        decodes = sum(work.chunk.n_tokens for work in works) - prompt_tokens
         prompt_s = times.prompt_s(prompt_tokens)
         decode_s = times.decode_s(max(decodes, times.least_decodes)) if decodes else 0.0
         if prompt_tokens and not decodes:
             prompt_s = max(prompt_s, times.decode_s(times.least_decodes))
-        seconds += (end - first) * (prompt_s + decode_s)
+        seconds += len(layers) * (prompt_s + decode_s)
     arrived = sum(work.chunk.n_tokens for work in step if not work.sequence.is_first_stage)
     row_bytes = emulation.model.activation_bytes_per_token
     return seconds + arrived * row_bytes * emulation.host_copy_s_per_byte

@@ -4,10 +4,9 @@ Uses llguidance, which is optional (extra `grammar`).
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,8 +48,7 @@ class Grammars:
         self._checkpoint = checkpoint
         self._vocab_size = vocab_size
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammars")
-        self._lock = threading.Lock()  # of what follows
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()  # oldest use first
+        self._matcher = lru_cache(_KEPT)(self._compile)
         self._reading = threading.Lock()  # of the tokenizer
 
     def begin(self, schema: str, *, emitted_ids: Iterable[int] = ()) -> "Future[Grammar]":
@@ -59,24 +57,18 @@ class Grammars:
         return self._threads.submit(self._follow, schema, tuple(emitted_ids))
 
     def _follow(self, schema: str, emitted_ids: tuple[int, ...]) -> "Grammar":
-        with self._lock:
-            matcher = self._compiled.get(schema)
-        if matcher is None:
-            with self._reading:
-                tokenizer = self._tokenizer
-            try:
-                matcher = matcher_of(schema, tokenizer)
-            except ValueError as error:
-                raise GrammarError(f"a JSON schema cannot be followed: {error}") from error
-        with self._lock:
-            self._compiled[schema] = matcher
-            self._compiled.move_to_end(schema)
-            while len(self._compiled) > _KEPT:
-                self._compiled.popitem(last=False)
-        grammar = Grammar(matcher.deep_copy())
+        grammar = Grammar(self._matcher(schema).deep_copy())
         for token_id in emitted_ids:
             grammar.accept(token_id)
         return grammar
+
+    def _compile(self, schema: str) -> "LLMatcher":
+        with self._reading:
+            tokenizer = self._tokenizer
+        try:
+            return matcher_of(schema, tokenizer)
+        except ValueError as error:
+            raise GrammarError(f"a JSON schema cannot be followed: {error}") from error
 
     @cached_property
     def _tokenizer(self) -> "LLTokenizer":

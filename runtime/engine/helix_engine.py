@@ -6,25 +6,24 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import distributed
 
-from runtime.checkpoints.weight_source import Progress, WeightSource
-from runtime.engine.helix_ranks import HelixShare
+from runtime.checkpoints.weight_source import Progress
 from runtime.engine.holdings import Read
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import pages_in_free_memory
 from runtime.engine.model_runner import ModelRunner
-from runtime.engine.stage_engine import StageEngine, no_progress
+from runtime.engine.stage_engine import RankPlace, StageEngine, no_progress
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import CompactConfig, read_config
 from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes
 from runtime.models.linear import cpu_products
 from runtime.models.model_config import ModelConfig
+from runtime.models.ranks import ALONE, Ranks
 from runtime.models.sharding import Shard, shard_config
 from runtime.models.weights import load_decoder, wanted_tensors
-from runtime.protocol.engines import AUTOMATIC, EngineSettings
-from runtime.protocol.stage_pipe import StageLaunch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class HelixLayers:
 
     @property
     def engine(self) -> str:
-        return f"helix on {self.decoder.device} in {self.decoder.config.dtype_name}"
+        return f"helix on {self.decoder.device.type} in {self.decoder.config.dtype_name}"
 
     def pages(self, limits: EngineLimits, *, planned: int, budget_bytes: int) -> int:
         """See `ReadLayers`."""
@@ -68,12 +67,9 @@ class HelixLayers:
 class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
     """A `StageEngine` of our own decoders."""
 
-    def __init__(self, source: WeightSource, settings: EngineSettings = AUTOMATIC) -> None:
-        """Raises CheckpointError, and UnknownProducts before anything is read."""
-        cpu_products()
-        super().__init__(source, settings)
-
     def _read_sizes(self) -> ModelConfig:
+        """See `StageEngine`. Raises UnknownProducts before anything is read, too."""
+        cpu_products()
         return read_config(self.source.folder)
 
     def wanted(self, names: Collection[str], layers: range) -> set[str]:
@@ -82,7 +78,7 @@ class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
 
     def read(self, layers: range, limits: EngineLimits, progress: Progress) -> HelixLayers:
         """See `StageEngine`."""
-        return HelixLayers(decoder=self._decoder(layers, progress), limits=limits)
+        return HelixLayers(decoder=self.decoder(layers, progress), limits=limits)
 
     def read_beside(self, runner: ModelRunner, limits: EngineLimits) -> Read | None:
         """See `StageEngine`. The layers are read beside the steps."""
@@ -95,7 +91,7 @@ class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
             all_bytes = sum(self.sizes.weights_bytes_of(run) for run in runs)
             for run in runs:
                 part_of = partial(_tell_part, progress, done_bytes, all_bytes)
-                parts.append(self._decoder(run, self.fetch(run, part_of)))
+                parts.append(self.decoder(run, self.fetch(run, part_of)))
                 done_bytes += self.sizes.weights_bytes_of(run)
             return lambda: runner.add(parts)
 
@@ -110,30 +106,21 @@ class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
             )
         return shard_config(self.sizes, Shard(rank=0, ranks=ranks))
 
-    def share(self, launch: StageLaunch, limits: EngineLimits, device_type: str) -> HelixShare:
+    def rank(self, place: RankPlace, layers: range, limits: EngineLimits) -> "HelixRank":
         """See `StageEngine`."""
-        return HelixShare(
-            checkpoint=self.source.folder,
-            first=launch.assignment.first,
-            end=launch.assignment.end,
-            page_tokens=limits.page_tokens,
-            max_context_tokens=limits.max_context_tokens,
-            threads=launch.threads,
-            device_type=device_type,
-            dtype_name=self.sizes.dtype_name,
-            wire_dtype=self.wire_dtype(launch),
-        )
+        return HelixRank(engine=self, place=place, layers=layers, limits=limits)
 
     def first_layers(self, count: int, limits: EngineLimits) -> HelixLayers:
         """See `StageEngine`. One layer stands for all, which are alike."""
-        first = self._decoder(range(1), self.fetch(range(1), no_progress))
+        first = self.decoder(range(1), self.fetch(range(1), no_progress))
         return HelixLayers(decoder=first.repeating(count), limits=limits)
 
     def first_bytes(self, count: int) -> int:
         """See `StageEngine`."""
         return self.sizes.weights_bytes(0, 1)
 
-    def _decoder(self, layers: range, progress: Progress) -> Decoder:
+    def decoder(self, layers: range, progress: Progress, *, ranks: Ranks = ALONE) -> Decoder:
+        """`layers`, whose tensors were fetched, or the share of them that one of `ranks` has."""
         return load_decoder(
             self.source.folder,
             self.sizes,
@@ -141,7 +128,41 @@ class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
             end=layers.stop,
             device=self.device,
             progress=progress,
+            ranks=ranks,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelixRank:
+    """One rank's share of layers on our own decoders. Implements `Rank`."""
+
+    engine: HelixEngine
+    place: RankPlace
+    layers: range
+    limits: EngineLimits
+
+    def meet(self) -> None:
+        """See `Rank`."""
+        distributed.init_process_group(
+            "nccl" if self.engine.device.type == "cuda" else "gloo",
+            init_method=f"file://{self.place.meeting}/group",
+            rank=self.place.rank,
+            world_size=self.place.ranks,
+            timeout=self.place.patience,
+        )
+
+    def read(self, progress: Progress) -> HelixLayers:
+        """See `Rank`."""
+        group = distributed.group.WORLD
+        if group is None:
+            raise RuntimeError(f"{self.place} has not met the others")
+        decoder = self.engine.decoder(self.layers, progress, ranks=Ranks.of(group))
+        return HelixLayers(decoder=decoder, limits=self.limits)
+
+    def leave(self) -> None:
+        """See `Rank`."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
 
 
 def _tell_part(

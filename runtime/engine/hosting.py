@@ -47,9 +47,9 @@ class Host(Protocol):
 class Hosting:
     """Owns the generations that a stage serves; the stage's loop calls it.
 
-    The generations of one stage; `advance` is called between its steps.
-
-    `tell` gets what the agent shall know, `meet` the peers of all generations when they change.
+    `advance` is called between its steps. `orders`: generations to serve beside the others, from
+    any thread; one that is still loading is given up for the next. `tell` gets what the agent must
+    know, `meet` the peers of all generations when they change.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Hosting:
         host: Host,
         kv_manager: KvCacheManager,
         holdings: Holdings | None,
+        orders: SimpleQueue[Generation],
         tell: Callable[[StageEvent], None],
         meet: Callable[[tuple[PeerAddress, ...]], None],
     ) -> None:
@@ -69,13 +70,9 @@ class Hosting:
         self._holdings = holdings
         self._tell = tell
         self._meet = meet
-        self._orders: SimpleQueue[Generation] = SimpleQueue()
+        self._orders = orders
         self._next: Generation | None = None  # ordered, while another one is being given up
         self._loading: _Loading | None = None
-
-    def order(self, generation: Generation) -> None:
-        """Serve it beside the others, from any thread; one that is still loading is given up."""
-        self._orders.put(generation)
 
     def advance(self) -> bool:
         """Do what can be done now; whether generations or pages are others than before."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from runtime.engine.backend import ModelShape
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.coordinators import is_coordinator
@@ -19,18 +20,6 @@ from runtime.protocol.data import DTYPE_BYTES, DType, Entry, Flag, Kind, Message
 logger = logging.getLogger(__name__)
 
 MAX_TOMBSTONES = 8192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageShape:
-    """What a stage runs, as far as it decides which entries are acceptable."""
-
-    name: str
-    num_layers: int
-    hidden_size: int
-    vocab_size: int
-    dtype: DType
-    max_context_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +57,20 @@ class Intake:
 
     def __init__(
         self,
-        shape: StageShape,
+        name: str,
+        shape: ModelShape,
         *,
+        max_context_tokens: int,
         ranges: Mapping[int, range],
         running_requests: RunningRequests,
         admit: Admit,
         forget: Callable[[Sequence], None],
         is_lost: Callable[[str], bool],
     ) -> None:
-        """`is_lost`: whether a coordinator is; requests of it are refused."""
+        """Of the stage `name`. `is_lost`: whether a coordinator is; its requests are refused."""
+        self._name = name
         self._shape = shape
+        self._max_context_tokens = max_context_tokens
         self._ranges = ranges
         self.running_requests = running_requests
         self._admit = admit
@@ -245,16 +238,16 @@ class Intake:
             sequence.is_finished = True
 
     def _open(self, key: RequestKey, entry: Entry, route: Route, *, generation: int) -> Sequence:
-        shape, layers = self._shape, self._ranges[generation]
+        name, layers = self._name, self._ranges[generation]
         if entry.hop >= len(route.hops):
             raise _BadEntry(f"hop {entry.hop} of a route with {len(route.hops)} hops")
         if not is_coordinator(route.coordinator):
             raise _BadEntry(f"{route.coordinator!r} of its route is no coordinator")
         hop = route.hops[entry.hop]
-        if hop.node != shape.name:
-            raise _BadEntry(f"hop {entry.hop} of its route is {hop.node!r}, this is {shape.name!r}")
-        if sum(other.node == shape.name for other in route.hops) > 1:
-            raise _BadEntry(f"its route visits {shape.name!r} more than once")
+        if hop.node != name:
+            raise _BadEntry(f"hop {entry.hop} of its route is {hop.node!r}, this is {name!r}")
+        if sum(other.node == name for other in route.hops) > 1:
+            raise _BadEntry(f"its route visits {name!r} more than once")
         if not layers.start <= hop.first < hop.end <= layers.stop:
             raise _BadEntry(
                 f"layers [{hop.first}, {hop.end}) wanted, [{layers.start}, {layers.stop}) are "
@@ -262,10 +255,10 @@ class Intake:
             )
         if (entry.hop == 0) != (hop.first == 0):
             raise _BadEntry(f"hop {entry.hop} of its route begins at layer {hop.first}")
-        if (entry.hop == len(route.hops) - 1) != (hop.end == shape.num_layers):
+        if (entry.hop == len(route.hops) - 1) != (hop.end == self._shape.num_layers):
             raise _BadEntry(
                 f"hop {entry.hop} of {len(route.hops)} ends at layer {hop.end} "
-                f"of {shape.num_layers}"
+                f"of {self._shape.num_layers}"
             )
         return Sequence(
             key=key,
@@ -288,10 +281,10 @@ class Intake:
             )
         if entry.n_tokens < 1 or len(rows) != entry.n_tokens * self._row_bytes(message):
             raise _BadEntry(f"{entry.n_tokens} rows announced, {len(rows)} bytes came")
-        if entry.position + entry.n_tokens > shape.max_context_tokens:
+        if entry.position + entry.n_tokens > self._max_context_tokens:
             raise _BadEntry(
                 f"{entry.position + entry.n_tokens} tokens; the context holds "
-                f"{shape.max_context_tokens}"
+                f"{self._max_context_tokens}"
             )
         if takes_tokens:
             if entry.n_tokens == 1:  # as in most messages

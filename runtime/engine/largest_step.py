@@ -6,7 +6,6 @@ through all layers, without attention, and the pages get what is left.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
@@ -16,38 +15,26 @@ from runtime.engine.memory import BudgetTooSmall
 _PAGES_SHARE = 0.95  # the rest is for what attention takes in a step: it did not run
 
 
-class DeviceMemory(Protocol):
-    """The memory of a device, as far as this process is concerned."""
-
-    def allocated_bytes(self) -> int:
-        """Taken by tensors now."""
-
-    def begin_peak(self) -> None:
-        """Let `peak_bytes` begin with what is taken now."""
-
-    def peak_bytes(self) -> int:
-        """The most that was taken by tensors since `begin_peak`."""
-
-    def free_bytes(self) -> int:
-        """Neither taken by tensors of this process nor by other processes."""
-
-
-class CudaMemory:
-    """Implements `DeviceMemory` for a GPU of CUDA or ROCm."""
+class DeviceMemory:
+    """The memory of a GPU of CUDA or ROCm, as far as this process is concerned."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def allocated_bytes(self) -> int:
+        """Taken by tensors now."""
         return torch.cuda.memory_allocated(self._device)
 
     def begin_peak(self) -> None:
+        """Let `peak_bytes` begin with what is taken now."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
     def peak_bytes(self) -> int:
+        """The most that was taken by tensors since `begin_peak`."""
         return torch.cuda.max_memory_allocated(self._device)
 
     def free_bytes(self) -> int:
+        """Neither taken by tensors of this process nor by other processes."""
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(self._device)[0])
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
 
 from pydantic import ValidationError
 
@@ -36,11 +36,11 @@ from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner
 from runtime.engine.event_writer import EventWriter
 from runtime.engine.generation import Generation
-from runtime.engine.heap import keep_freed_memory
 from runtime.engine.limits import EngineLimits
 from runtime.engine.shared_cores import SharedCores, may_share_cores
 from runtime.engine.stage import Stage
-from runtime.engine.stage_process import StageListeners, StageProcess
+from runtime.engine.stage_process import StageProcess
+from runtime.free_memory import keep_freed_memory
 from runtime.module_loading import loading
 from runtime.protocol.complaints import first_complaint
 from runtime.protocol.control import PeerAddress
@@ -53,12 +53,10 @@ from runtime.protocol.stage_pipe import (
     LoadingEvent,
     ReadyEvent,
     StageLaunch,
-    StatsEvent,
     parse_launch,
     parse_order,
 )
 from runtime.protocol.weight_fetch import WeightFetch
-from runtime.transport.base import Transport
 from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_sockets import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
@@ -143,55 +141,31 @@ def _choose_engine(line: bytes, is_stopped: Callable[[], bool]) -> str:
     return reason
 
 
-class Orders:
-    """Owns the generations that the agent ordered; the thread that reads stdin fills it.
-
-    Generations to add, heard before or while there is a stage to add them to.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[Generation] = []
-        self._add: Callable[[Generation], None] = self._waiting.append
-
-    def hear(self, line: bytes) -> None:
-        """A line of the agent's. Raises pydantic.ValidationError."""
-        generation = Generation.of(parse_order(line).assignment)
-        with self._lock:
-            self._add(generation)
-
-    def follow(self, add: Callable[[Generation], None]) -> None:
-        """Give all to `add` from now on, those first that have waited."""
-        with self._lock:
-            for generation in self._waiting:
-                add(generation)
-            self._add = add
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStart:
     """How a stage is run, beside its launch line.
 
     `shall_leave`: whether it must end as soon as its requests go on elsewhere. `orders`: what else
-    must run beside it. `emulate`: a file that describes the node to act as, instead of running a
-    model. `is_vllm`: this is vLLM's environment. `reason`: why its engine computes the stage.
+    must run beside it, heard before or while it serves. `emulate`: a file that describes the node
+    to act as, instead of running a model. `is_vllm`: this is vLLM's environment. `reason`: why its
+    engine computes the stage.
     """
 
-    orders: Orders = field(default_factory=Orders)
+    orders: SimpleQueue[Generation] = field(default_factory=SimpleQueue)
     shall_leave: Callable[[], bool] = lambda: False
     emulate: Path | None = None
     is_vllm: bool = False
     reason: str = ""
 
 
-def _hear(stdin: io.FileIO, orders: Orders, stop: threading.Event) -> None:
+def _hear(stdin: io.FileIO, orders: SimpleQueue[Generation], stop: threading.Event) -> None:
     """Take orders until the agent closes the pipe."""
     rest = b""
     while chunk := stdin.read(_CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             try:
-                orders.hear(line)
+                orders.put(Generation.of(parse_order(line).assignment))
             except ValidationError as error:
                 logger.error("the agent wrote what is no order: %s", error)
     stop.set()
@@ -248,8 +222,15 @@ def serve(
         )
         transport = sockets if emulation is None else EmulatedLinks(sockets, emulation)
         closing.callback(transport.close)
-        departure = Departure(shall_leave, within_s=launch.leave_within_s, clock=time.monotonic)
-        stage = _make_stage(launch, opened, sockets, transport, events, departure)
+        stage = Stage(
+            launch.name,
+            opened,
+            transport,
+            assignment.options,
+            generation=assignment.generation,
+            peers=assignment.peers,
+            process=_stage_process(launch, sockets, events, start, emulated=emulation is not None),
+        )
         logger.info(
             "%s runs layers [%d, %d) with %d KV pages in steps of %d tokens on %s (%s)",
             launch.name,
@@ -261,54 +242,34 @@ def serve(
             opened.backend.engine,
         )
         events.write(ReadyEvent(generation=assignment.generation, stats=stage.stats()))
-        start.orders.follow(stage.add)
         stage.run(stop.is_set)
 
 
-def _make_stage(
+def _stage_process(
     launch: StageLaunch,
-    opened: Opened,
     sockets: ZmqTransport,
-    transport: Transport,
     events: EventWriter,
-    departure: Departure,
-) -> Stage:
-    """`transport`: what it sends by, which is `sockets` or emulates links before them."""
-
-    def cores_shared_by(peers: tuple[PeerAddress, ...]) -> SharedCores | None:
-        return None if opened.backend.emulated else _watch_cores(launch, peers)
-
-    def meet(peers: tuple[PeerAddress, ...]) -> None:
-        sockets.set_peers(peers)
-        stage.share_cores(cores_shared_by(peers))
-
-    assignment = launch.assignment
-    stage = Stage(
-        launch.name,
-        opened,
-        transport,
-        assignment.options,
-        generation=assignment.generation,
-        peers=assignment.peers,
-        process=StageProcess(
-            incarnation=secrets.randbits(32),
-            relative_speed=launch.relative_speed,
-            core_delay=delay_reader(),
-            shared_cores=cores_shared_by(assignment.peers),
-            peer_events=sockets.watch_as_stage(generation=launch.assignment.generation).take,
-            on_step=sockets.works_on,
-            # of an emulated node only the links that it acts as having would say anything
-            link_stats=dict if opened.backend.emulated else sockets.link_stats,
-            measure=lambda order: _measure(sockets, order),
-            departure=departure,
-        ),
-        listeners=StageListeners(
-            on_report=lambda stats: events.write(StatsEvent(stats=stats)),
-            tell=events.write,
-            meet=meet,
+    start: StageStart,
+    *,
+    emulated: bool,
+) -> StageProcess:
+    return StageProcess(
+        incarnation=secrets.randbits(32),
+        relative_speed=launch.relative_speed,
+        core_delay=delay_reader(),
+        cores_shared_by=lambda peers: None if emulated else _watch_cores(launch, peers),
+        peer_events=sockets.watch_as_stage(generation=launch.assignment.generation).take,
+        on_step=sockets.works_on,
+        # of an emulated node only the links that it acts as having would say anything
+        link_stats=dict if emulated else sockets.link_stats,
+        measure=lambda order: _measure(sockets, order),
+        orders=start.orders,
+        tell=events.write,
+        meet=sockets.set_peers,
+        departure=Departure(
+            start.shall_leave, within_s=launch.leave_within_s, clock=time.monotonic
         ),
     )
-    return stage
 
 
 def _measure(sockets: ZmqTransport, order: MeasureOrder) -> None:
@@ -354,19 +315,10 @@ def _open_model(
     if start.is_vllm:
         require_vllm()
         progress(0, 0)  # its imports take seconds
-    # imported here: an emulated stage runs without torch, and one environment lacks vLLM
-    with loading("runtime.engine.opening"):
-        from runtime.engine.opening import open_stage
+    with loading("runtime.engine.opening"):  # here: an emulated stage runs without torch
+        from runtime.engine.opening import engine_class, open_stage
 
-        engine: Any
-        if start.is_vllm:
-            from runtime.engine.vllm_engine import VllmEngine
-
-            engine = VllmEngine
-        else:
-            from runtime.engine.helix_engine import HelixEngine
-
-            engine = HelixEngine
+        engine = engine_class(is_vllm=start.is_vllm)
     return open_stage(
         launch,
         engine,

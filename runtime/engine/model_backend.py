@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -15,10 +15,9 @@ from torch import Tensor
 
 from runtime.engine.backend import Drawn, ModelShape, Rows, StepResult
 from runtime.engine.grammar import Grammar, GrammarError, Grammars, GrammarUnavailable
-from runtime.engine.pages import KvCacheManager
 from runtime.engine.ranks import Runner
 from runtime.engine.sampled_row import SampledRow, TokenHistory
-from runtime.engine.sampling_batch import Pick, SamplingBatch
+from runtime.engine.sampling_batch import SamplingBatch
 from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.protocol.data import DType, Reason, Sampling
 
@@ -37,9 +36,12 @@ class ModelBackend:
     Implements `Backend` with the layers that `runner` runs.
     """
 
+    emulated = False
+
     def __init__(self, runner: Runner, *, grammars: Grammars, engine: str = "") -> None:
+        self.engine = engine
+        self.kv_manager = runner.cache.kv_manager
         self._runner = runner
-        self._engine = engine
         self._first, self._end = min(runner.held), max(runner.held) + 1
         self._grammars = grammars
         self._histories: dict[RequestKey, TokenHistory] = {}
@@ -58,24 +60,12 @@ class ModelBackend:
         )
 
     @property
-    def kv_manager(self) -> KvCacheManager:
-        return self._runner.cache.kv_manager
-
-    @property
     def weights_bytes(self) -> int:
         return self._runner.weights_bytes
 
     @property
     def kv_bytes(self) -> int:
         return self._runner.kv_bytes
-
-    @property
-    def emulated(self) -> bool:
-        return False
-
-    @property
-    def engine(self) -> str:
-        return self._engine
 
     def is_ready(self, sequence: Sequence) -> bool:
         begun = self._begun(sequence)
@@ -107,7 +97,7 @@ class ModelBackend:
                 else:
                     ends.append(end - 1)
         left = self._leave(step, hidden_TD)
-        picked: Callable[[], list[Pick]] = list
+        picked: Callable[[], list[Drawn | None]] = list
         if sampled:
             logits_RV = self._runner.logits(host.rows_at(hidden_TD, ends))
             picked = SamplingBatch([each.row for each in sampled.values()]).start(logits_RV, host)
@@ -116,7 +106,7 @@ class ModelBackend:
             rows = left(failed)
             drawn = {}
             for (index, each), pick in zip(sampled.items(), picked(), strict=True):
-                if not pick.is_valid:
+                if pick is None:
                     request = step[index].sequence.key.request
                     logger.error("request %d: its logits leave no token to pick", request)
                     failed[index] = Reason.NOT_A_NUMBER
@@ -220,18 +210,15 @@ class _Sampled:
     row: SampledRow
     grammar: Grammar | None
 
-    def drawn(self, pick: Pick) -> Drawn:
-        """Take note of the token that was picked. Raises GrammarError."""
+    def drawn(self, pick: Drawn) -> Drawn:
+        """Take note of the token, and of the end of its grammar. Raises GrammarError."""
         history, grammar = self.row.history, self.grammar
         if history is not None:
             history.add(pick.token_id)
-        if grammar is not None:
-            grammar.accept(pick.token_id)
-        return Drawn(
-            token_id=pick.token_id,
-            logprobs=pick.logprobs,
-            is_final=grammar is not None and grammar.is_complete,
-        )
+        if grammar is None:
+            return pick
+        grammar.accept(pick.token_id)
+        return replace(pick, is_final=grammar.is_complete)
 
 
 class _HostRows:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 import torch
 from torch import Tensor
 
-from runtime.engine.attention import PagedAttention, Span
+from runtime.engine.attention import PagedAttention
 from runtime.engine.host_memory import Parcel
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Work
@@ -23,6 +23,8 @@ class ModelRunner(StepRunner):
     The decoder and the KV cache it writes. Used from one thread.
     """
 
+    cache: KvCache
+
     def __init__(
         self,
         decoder: Decoder,
@@ -32,59 +34,49 @@ class ModelRunner(StepRunner):
         wire_dtype: torch.dtype | None = None,
     ) -> None:
         """`wire_dtype`: that of rows that come and go; None: as computed."""
-        super().__init__(RunnerShape.of(decoder.config, wire_dtype), decoder.device)
-        self._decoder = decoder
-        self._cache = cache
+        super().__init__(RunnerShape.of(decoder.config, wire_dtype), decoder.device, cache)
+        self.decoder = decoder
         self._gather_tokens = max_context_tokens
         self._rotation: Rotation  # of the step that runs
 
     @property
-    def decoder(self) -> Decoder:
-        return self._decoder
-
-    @property
     def held(self) -> Collection[int]:
-        return self._decoder.held
-
-    @property
-    def cache(self) -> KvCache:
-        return self._cache
+        return self.decoder.held
 
     @property
     def weights_bytes(self) -> int:
-        return self._decoder.config.weights_bytes_of(self._decoder.held)
+        return self.decoder.config.weights_bytes_of(self.decoder.held)
 
     def add(self, parts: Iterable[Decoder]) -> None:
         """Run their layers too, which are of the same model. Of our own families only."""
         for part in parts:
-            self._decoder = _own(self._decoder).joined(_own(part))
+            self.decoder = _own(self.decoder).joined(_own(part))
 
     def forget(self, layers: Collection[int]) -> None:
         """See `StepRunner`. Of our own families only."""
-        self._decoder = _own(self._decoder).only(set(self.held).difference(layers))
+        self.decoder = _own(self.decoder).only(set(self.held).difference(layers))
 
     @torch.inference_mode()
     def logits(self, hidden_RD: Tensor) -> Tensor:
         """Logits [R, V], float32, of rows behind the model's last layer."""
-        return self._decoder.logits(hidden_RD)
+        return self.decoder.logits(hidden_RD)
 
     def _prepare_step(self, parcel: Parcel) -> Callable[[Tensor], None]:
         def begin(positions_T: Tensor) -> None:
-            self._rotation = self._decoder.rotation(positions_T)
+            self._rotation = self.decoder.rotation(positions_T)
 
         return begin
 
     def _embed(self, token_ids_R: Tensor) -> Tensor:
-        return self._decoder.embed(token_ids_R)
+        return self.decoder.embed(token_ids_R)
 
     def _prepare_layers(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
-        spans = [_span(work) for work in works]
-        attend = PagedAttention(spans, self._cache.pools, gather_tokens=self._gather_tokens)
+        attend = PagedAttention(works, self.cache.pools, gather_tokens=self._gather_tokens)
 
         def run(hidden_RD: Tensor, _: Tensor, rows_R: Tensor | None) -> Tensor:
             rotation = self._rotation if rows_R is None else self._rotation.of_rows(rows_R)
             for layer in layers:
-                hidden_RD = self._decoder.run_layer(
+                hidden_RD = self.decoder.run_layer(
                     layer, hidden_RD, rotation=rotation, attend=attend
                 )
             return hidden_RD
@@ -96,12 +88,3 @@ def _own(decoder: Decoder) -> CompactDecoder:
     if not isinstance(decoder, CompactDecoder):
         raise TypeError(f"a {type(decoder).__name__} keeps the layers that it was loaded with")
     return decoder
-
-
-def _span(work: Work) -> Span:
-    return Span(
-        position=work.chunk.position,
-        n_tokens=work.chunk.n_tokens,
-        first=work.sequence.first,
-        table=work.sequence.table,
-    )

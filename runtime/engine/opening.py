@@ -23,7 +23,7 @@ from runtime.engine.memory import (
 )
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.ranks import OnLost, RankGroup, RankLost, Runner
-from runtime.engine.stage_engine import StageEngine
+from runtime.engine.stage_engine import RankTask, StageEngine
 from runtime.engine.weight_peers import peers_of
 from runtime.models.free_memory import require_memory
 from runtime.models.linear import UnknownProducts
@@ -66,6 +66,17 @@ def open_stage(
         raise CannotRun(str(error)) from error
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CannotRun(f"out of memory ({error}); lower the node's memory budget") from error
+
+
+def engine_class(*, is_vllm: bool) -> type[AnyEngine]:
+    """Imported when it is asked for: either environment lacks the other engine's libraries."""
+    if is_vllm:
+        from runtime.engine.vllm_engine import VllmEngine
+
+        return VllmEngine
+    from runtime.engine.helix_engine import HelixEngine
+
+    return HelixEngine
 
 
 def _open_alone(launch: StageLaunch, engine: AnyEngine, progress: Progress, reason: str) -> Opened:
@@ -112,7 +123,15 @@ def _open_shared(
             end=layers.stop,
         )
     group = RankGroup.open(
-        engine.share(launch, limits, "cuda" if has_gpu else "cpu"),
+        RankTask(
+            engine_type=type(engine),
+            folder=engine.source.folder,
+            settings=launch.engine,
+            layers=layers,
+            limits=limits,
+            wire_dtype=engine.wire_dtype(launch),
+            threads=launch.threads,
+        ),
         ranks=ranks,
         progress=engine.fetch(layers, progress),
         on_lost=on_lost,

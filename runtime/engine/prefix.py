@@ -8,7 +8,6 @@ salted by the request's API key: how fast an answer comes shows no key what anot
 import hashlib
 from collections.abc import Sequence
 
-from runtime.engine.pages import BlockName
 from runtime.protocol.data import DIGEST_BYTES, Hop
 
 _TOKEN_BYTES = 4
@@ -29,8 +28,3 @@ def block_digests(
         running.update(token_ids[start : start + block_bytes])
         digests.append(running.digest())
     return tuple(digests)
-
-
-def block_names(digests: Sequence[bytes], *, first: int, end: int) -> list[BlockName]:
-    """The names of a request's blocks on a stage where it runs layers [first, end)."""
-    return [BlockName(digest=digest, first=first, end=end) for digest in digests]

@@ -12,7 +12,7 @@ import multiprocessing
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -30,21 +30,16 @@ from runtime.engine.follower import (
     MakePages,
     Order,
     Present,
-    RankPart,
-    RankShare,
-    Resize,
 )
-from runtime.engine.kv_cache import PageCache
-from runtime.engine.pages import BlockTable
 from runtime.engine.rank_process import run_rank
 from runtime.engine.sequence import Work
+from runtime.engine.stage_engine import Rank, RankPlace, RankTask, ReadLayers
 from runtime.engine.step_changes import TableSender
 from runtime.engine.step_runner import StepRunner
 from runtime.models.checkpoint import Progress
 from runtime.models.free_memory import free_bytes
 
 OnLost = Callable[[str], None]
-Tell = Callable[[Order], None]
 MessageT = TypeVar("MessageT")
 
 
@@ -52,46 +47,20 @@ class RankLost(RuntimeError):
     """A rank's process ended or could not load; the stage cannot go on without it."""
 
 
-class LeadingCache:
-    """Rank 0's share of the KV cache, `cache`, and what the others have to do with theirs."""
-
-    def __init__(self, cache: PageCache, tell: Tell) -> None:
-        self.kv_manager = cache.kv_manager
-        self._cache = cache
-        self._tell = tell
-        self._cleared: list[int] = []
-        cache.kv_manager.watch(self._cleared.extend)
-
-    @property
-    def nbytes(self) -> int:
-        """Of rank 0."""
-        return self._cache.nbytes
-
-    def take_cleared(self) -> tuple[int, ...]:
-        """Pages given out since the last call."""
-        cleared = tuple(self._cleared)
-        self._cleared.clear()
-        return cleared
-
-    def resize(self, pages: int, tables: Iterable[BlockTable]) -> None:
-        """See `PageCache`. Raises RankLost."""
-        moves = self.kv_manager.resize(pages, tables)
-        self._tell(Resize(cleared=self.take_cleared(), pages=pages, moves=moves))
-        self._cache.move(pages, moves)
-
-
 class LeadingRunner:
     """Runs a step on all ranks; the `ModelBackend` of a tensor-parallel stage owns one.
 
     Runs rank 0's part of each step, `runner`, and has the other ranks run theirs. Is used as a
-    `StepRunner` is.
+    `StepRunner` is; the cache keeps its size.
     """
 
     def __init__(self, group: "RankGroup", runner: StepRunner) -> None:
         self._group = group
         self._runner = runner
         self.shape, self.host = runner.shape, runner.host
-        self.cache = LeadingCache(runner.cache, group.tell)
+        self.cache = runner.cache
+        self._given_out: list[int] = []  # pages, since the last step
+        self.cache.kv_manager.watch(self._given_out.extend)
         self._tables = TableSender()
 
     @property
@@ -109,7 +78,8 @@ class LeadingRunner:
     def forward(self, step: Items[Work]) -> Tensor:
         """See `StepRunner`. Raises RankLost."""
         change = self._tables.change(step)
-        self._group.tell(Forward(cleared=self.cache.take_cleared(), change=change))
+        self._group.tell(Forward(cleared=tuple(self._given_out), change=change))
+        self._given_out.clear()
         with self._group.in_step():
             return self._runner.forward(step)
 
@@ -132,14 +102,24 @@ class RankGroup:
     `free_bytes`: what each rank may still take of its device; on CPU they share what is free.
     """
 
-    def __init__(self, part: RankPart, children: "_Children", *, free_bytes: int) -> None:
+    def __init__(
+        self,
+        task: RankTask,
+        own: Rank[StepRunner],
+        layers: ReadLayers[StepRunner],
+        children: "_Children",
+        *,
+        free_bytes: int,
+    ) -> None:
         self.free_bytes = free_bytes
-        self._part = part
+        self._task = task
+        self._own = own
+        self._layers = layers
         self._children = children
 
     @classmethod
     def open(
-        cls, share: RankShare, *, ranks: int, progress: Progress, on_lost: OnLost
+        cls, task: RankTask, *, ranks: int, progress: Progress, on_lost: OnLost
     ) -> "RankGroup":
         """Start ranks 1 to `ranks` - 1 and load rank 0's weights meanwhile.
 
@@ -147,36 +127,38 @@ class RankGroup:
         a rank dies from now on until `close`; rank 0 may be waiting for it in a sum then, so only
         the end of this process helps. Raises CannotRun, CheckpointError, RankLost.
         """
-        children = _Children(share, ranks=ranks, on_lost=on_lost)
-        part: RankPart | None = None
+        children = _Children(task, ranks=ranks, on_lost=on_lost)
+        own: Rank[StepRunner] | None = None
         try:
-            part = share.part(rank=0, ranks=ranks, meeting=children.meeting)
+            engine = task.engine(0)
+            own = engine.rank(children.place(0), task.layers, task.limits)
             children.await_each(Present)
-            part.meet()
-            part.load(progress)
+            own.meet()
+            layers = own.read(progress)
             loaded = children.await_each(Loaded)
         except BaseException:
             children.kill()
-            if part is not None:
-                part.leave()
+            if own is not None:
+                own.leave()
             raise
-        free = min(free_bytes(part.device), *(each.free_bytes for each in loaded))
-        if part.device.type == "cpu":
+        free = min(free_bytes(engine.device), *(each.free_bytes for each in loaded))
+        if engine.device.type == "cpu":
             free //= ranks
-        return cls(part, children, free_bytes=free)
+        return cls(task, own, layers, children, free_bytes=free)
 
     @property
     def engine(self) -> str:
-        return self._part.engine
+        return self._layers.engine
 
     @property
     def ranks(self) -> int:
-        return len(self._children.pipes) + 1
+        return self._children.ranks
 
     def make_runner(self, *, pages: int) -> LeadingRunner:
         """Has every rank make its share of a KV cache of `pages`. Raises RankLost."""
         self.tell(MakePages(pages=pages))
-        return LeadingRunner(self, self._part.runner(pages=pages))
+        runner = self._layers.runner(pages=pages, wire_dtype=self._task.wire_dtype)
+        return LeadingRunner(self, runner)
 
     def tell(self, order: Order) -> None:
         """Raises RankLost."""
@@ -202,13 +184,14 @@ class RankGroup:
     def close(self) -> None:
         """End the other ranks and the group."""
         self._children.end()
-        self._part.leave()
+        self._own.leave()
 
 
 class _Children:
     """The processes of ranks 1 and up, the pipes to them, and where all ranks meet."""
 
-    def __init__(self, share: RankShare, *, ranks: int, on_lost: OnLost) -> None:
+    def __init__(self, task: RankTask, *, ranks: int, on_lost: OnLost) -> None:
+        self.ranks = ranks
         self.meeting = tempfile.mkdtemp(prefix="ranks-")
         self.pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
@@ -218,13 +201,16 @@ class _Children:
         for rank in range(1, ranks):
             ours, theirs = spawn.Pipe()
             process: BaseProcess = spawn.Process(
-                target=run_rank, args=(share, rank, ranks, self.meeting, theirs), daemon=True
+                target=run_rank, args=(task, self.place(rank), theirs), daemon=True
             )
             process.start()
             theirs.close()
             self._processes.append(process)
             self.pipes.append(ours)
         threading.Thread(target=self._watch, name="rank watch", daemon=True).start()
+
+    def place(self, rank: int) -> RankPlace:
+        return RankPlace(rank=rank, ranks=self.ranks, meeting=self.meeting)
 
     def await_each(self, kind: type[MessageT]) -> list[MessageT]:
         """One message of `kind` from each. Raises RankLost for any other, or none."""

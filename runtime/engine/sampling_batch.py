@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.engine.adjusted_logits import Change, prepare_changes
+from runtime.engine.backend import Drawn
 from runtime.engine.host_memory import HostMemory, Parcel, Sent
 from runtime.engine.noise import mixed
 from runtime.engine.sampled_row import SampledRow
@@ -25,15 +26,6 @@ from runtime.protocol.sampled import Logprobs
 # enough to keep the device busy. Each takes about 50 bytes of temporary memory.
 _BLOCK_LOGITS_CPU = 1 << 17
 _BLOCK_LOGITS = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pick:
-    """The token picked from a row. `is_valid`: False if the logits left nothing to pick from."""
-
-    token_id: int
-    is_valid: bool
-    logprobs: Logprobs | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +54,15 @@ class SamplingBatch:
         counts = [row.sampling.logprobs for row in rows if row.sampling.logprobs is not None]
         self._alternatives = max(counts, default=None)
 
-    def sample(self, logits_RV: Tensor, memory: HostMemory) -> list[Pick]:
-        """A token for each row of `logits_RV`, float32, which stays as it is.
+    def sample(self, logits_RV: Tensor, memory: HostMemory) -> list[Drawn | None]:
+        """A token for each row of `logits_RV`, float32, which stays as it is; None where the logits
+        left nothing to draw from.
 
         Waits for the device once, for all rows together; `memory` is that of its device.
         """
         return self.start(logits_RV, memory)()
 
-    def start(self, logits_RV: Tensor, memory: HostMemory) -> Callable[[], list[Pick]]:
+    def start(self, logits_RV: Tensor, memory: HostMemory) -> Callable[[], list[Drawn | None]]:
         """As `sample`; what it returns waits when it is called."""
         picked = memory.start_to_host(self.pick(logits_RV, memory))
         return lambda: [
@@ -155,7 +148,9 @@ class SamplingBatch:
             columns += [ids.to(torch.int32), logprobs.view(torch.int32)]
         return torch.cat(columns, dim=1)
 
-    def _read(self, row: SampledRow, picked_C: NDArray[np.int32]) -> Pick:
+    def _read(self, row: SampledRow, picked_C: NDArray[np.int32]) -> Drawn | None:
+        if not picked_C[1]:
+            return None
         logprobs = None
         count = row.sampling.logprobs
         if count is not None:
@@ -165,7 +160,7 @@ class SamplingBatch:
                 token=values[0],
                 most_likely=tuple(zip(ids[1:].tolist(), values[1:], strict=True))[:count],
             )
-        return Pick(token_id=int(picked_C[0]), is_valid=bool(picked_C[1]), logprobs=logprobs)
+        return Drawn(token_id=int(picked_C[0]), logprobs=logprobs)
 
 
 def _has_top_k(row: SampledRow, vocab_size: int) -> bool:

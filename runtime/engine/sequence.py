@@ -1,11 +1,16 @@
 """One request as this stage sees it: its route, its pages, and the rows that wait to be run."""
 
+import itertools
 from collections import deque
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
 
 from runtime.engine.pages import BlockTable
 from runtime.engine.span_record import SpanRecord
-from runtime.protocol.data import Route, Sampling
+from runtime.protocol.data import Hop, Route, Sampling
+
+_UNSAMPLED = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +139,19 @@ class Sequence:
         return chunk
 
 
+def passing(first: int, end: int) -> Sequence:
+    """A request through these layers, as far as they are concerned."""
+    return Sequence(
+        key=RequestKey(request=0, epoch=0),
+        generation=1,
+        route=Route(
+            hops=(Hop(node="here", first=first, end=end),), sampling=_UNSAMPLED, prompt_tokens=1
+        ),
+        hop=0,
+        arrival=0,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """A chunk of `sequence` to run in this step; its pages are reserved."""
@@ -151,3 +169,16 @@ class Work:
         """How the token behind the chunk is picked."""
         route = self.sequence.route
         return route.sampling.at(self.chunk.end - route.prompt_tokens)
+
+
+def active_between_borders(step: Items[Work]) -> Iterator[tuple[range, list[int]]]:
+    """Layers between two borders, and the requests of the step that run them."""
+    borders = sorted({work.sequence.first for work in step} | {work.sequence.end for work in step})
+    for first, end in itertools.pairwise(borders):
+        active = [
+            index
+            for index, work in enumerate(step)
+            if work.sequence.first <= first < work.sequence.end
+        ]
+        if active:
+            yield range(first, end), active

@@ -16,7 +16,7 @@ from runtime.engine.coordinator_duties import CoordinatorDuties
 from runtime.engine.coordinators import Coordinators
 from runtime.engine.generation import Generation
 from runtime.engine.hosting import Hosting
-from runtime.engine.intake import Intake, StageShape
+from runtime.engine.intake import Intake
 from runtime.engine.link_cuts import LinkCuts
 from runtime.engine.outgoing import (
     Outgoing,
@@ -27,18 +27,17 @@ from runtime.engine.outgoing import (
 )
 from runtime.engine.pages import BlockTable
 from runtime.engine.prompt_steps import PromptSteps
-from runtime.engine.reporting import Reporting
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Sequence, Work
-from runtime.engine.shared_cores import SharedCores
 from runtime.engine.shares import Shares
 from runtime.engine.stage_counters import StageCounters
-from runtime.engine.stage_process import StageListeners, StageProcess
+from runtime.engine.stage_process import StageProcess
 from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import PeerAddress, StageStats
 from runtime.protocol.coordinators import is_coordinator
 from runtime.protocol.data import DTYPE_BYTES, FrameError, Kind, MeasureOrder, Message, Reason
 from runtime.protocol.engine_options import EngineOptions
+from runtime.protocol.stage_pipe import StatsEvent
 from runtime.transport.base import Received, SendError, Transport
 
 logger = logging.getLogger(__name__)
@@ -68,9 +67,9 @@ class Stage:
     Runs the layers of the `opened` backend for the requests whose rows come in; the process's
     own thread calls `run`.
 
-    It begins with one `generation`, whose peers are `peers`; others come beside it by `add`, if
-    there are holdings to change layers and pages by, and go when all coordinators that live have
-    retired them.
+    It begins with one `generation`, whose peers are `peers`; others come beside it by the orders of
+    its `process`, if there are holdings to change layers and pages by, and go when all coordinators
+    that live have retired them.
     """
 
     def __init__(
@@ -82,9 +81,10 @@ class Stage:
         *,
         generation: int,
         peers: tuple[PeerAddress, ...] = (),
-        process: StageProcess = StageProcess(),  # noqa: B008 (frozen)
-        listeners: StageListeners = StageListeners(),  # noqa: B008 (frozen)
+        process: StageProcess | None = None,
     ) -> None:
+        """Without a `process` it has one whose parts do nothing."""
+        process = process or StageProcess()
         self._name = name
         self._limits = opened.limits
         self._backend = opened.backend
@@ -107,25 +107,19 @@ class Stage:
             host=self,
             kv_manager=self._backend.kv_manager,
             holdings=opened.holdings,
-            tell=listeners.tell,
-            meet=self._meeting(listeners.meet),
+            orders=process.orders,
+            tell=process.tell,
+            meet=self._meet,
         )
-        self._take_requests_in()
-        self._reporting = Reporting(
-            interval_s=REPORT_INTERVAL_S,
-            tell_room=self._duties.tell_room,
-            tidy_up=self._tidy_up,
-            stats=self.stats,
-            link_stats=process.link_stats,
-            on_report=listeners.on_report,
-            clock=self._clock,
-        )
+        self._take_requests_in(peers)
+        self._next_report_s = self._clock()
+        self._reported_pages = -1
 
-    def _take_requests_in(self) -> None:
+    def _take_requests_in(self, peers: tuple[PeerAddress, ...]) -> None:
         """Make what admits requests, and what is said to those who asked for them."""
-        kv_manager, shape = self._backend.kv_manager, self._shape
+        kv_manager = self._backend.kv_manager
         self._running_requests = RunningRequests()
-        self._pace = self._make_pace()
+        self._pace = self._make_pace(peers)
         shares = Shares(
             self._running_requests,
             coordinators=lambda: self._coordinators.living,
@@ -138,14 +132,9 @@ class Stage:
             shares=shares,
         )
         self._intake = Intake(
-            StageShape(
-                name=self._name,
-                num_layers=shape.num_layers,
-                hidden_size=shape.hidden_size,
-                vocab_size=shape.vocab_size,
-                dtype=shape.dtype,
-                max_context_tokens=self._limits.max_context_tokens,
-            ),
+            self._name,
+            self._shape,
+            max_context_tokens=self._limits.max_context_tokens,
             ranges=self._hosting.ranges,
             running_requests=self._running_requests,
             admit=self._admission.admit,
@@ -163,7 +152,7 @@ class Stage:
             clock=self._clock,
         )
 
-    def _make_pace(self) -> StepPace:
+    def _make_pace(self, peers: tuple[PeerAddress, ...]) -> StepPace:
         return StepPace(
             self._options,
             running_requests=self._running_requests,
@@ -173,7 +162,7 @@ class Stage:
                 link_stats=self._process.link_stats,
                 clock=self._clock,
             ),
-            shared_cores=self._process.shared_cores,
+            shared_cores=self._process.cores_shared_by(peers),
             most_decodes=self._limits.max_batch_tokens,
             clock=self._clock,
         )
@@ -198,10 +187,28 @@ class Stage:
         """Follow generations that come and go, hear of coordinators, and report."""
         if self._hosting.advance():
             self._pages_moved = True
-            self._reporting.hurry()
+            self._report_soon()
         if self._duties.hear(self._process.peer_events(), now_s=self._clock()):
-            self._reporting.hurry()
-        self._reporting.tell(pages_used=self._backend.kv_manager.used, has_work=self.has_work)
+            self._report_soon()
+        self._report()
+
+    def _report_soon(self) -> None:
+        """Coordinators wait for it."""
+        self._next_report_s = self._clock()
+
+    def _report(self) -> None:
+        """Report the room to coordinators and the counters to the agent, both at every interval,
+        and the room at once when requests took pages or gave some back."""
+        now_s, pages = self._clock(), self._backend.kv_manager.used
+        is_due = now_s >= self._next_report_s
+        if not is_due and (pages == self._reported_pages or self.has_work):
+            return
+        self._reported_pages = pages
+        self._duties.tell_room()
+        if is_due:
+            self._next_report_s = now_s + REPORT_INTERVAL_S
+            self._tidy_up()
+            self._process.tell(StatsEvent(stats=self.stats()))
 
     def _admit(self) -> None:
         waiting, self._for_later = self._for_later, []
@@ -232,22 +239,10 @@ class Stage:
             serves=bool(self._hosting.ranges), holds=bool(self._running_requests.by_key)
         )
 
-    def add(self, generation: Generation) -> None:
-        """Serve it beside the others as soon as its layers are here; from any thread."""
-        self._hosting.order(generation)
-
-    def share_cores(self, shared_cores: SharedCores | None) -> None:
-        """As at the start, with other peers; what was found out stays if there is still cause."""
-        self._pace.share_cores(shared_cores)
-
-    def _meeting(
-        self, meet: Callable[[tuple[PeerAddress, ...]], None]
-    ) -> Callable[[tuple[PeerAddress, ...]], None]:
-        def meet_all(peers: tuple[PeerAddress, ...]) -> None:
-            meet(peers)
-            self._coordinators.meet(peer.name for peer in peers)
-
-        return meet_all
+    def _meet(self, peers: tuple[PeerAddress, ...]) -> None:
+        self._process.meet(peers)
+        self._pace.share_cores(self._process.cores_shared_by(peers))
+        self._coordinators.meet(peer.name for peer in peers)
 
     def _receive(self, patience_s: float) -> tuple[list[Received], float]:
         """What has come, and for how long at most it may have lain there while a step ran."""
@@ -291,7 +286,7 @@ class Stage:
         longest_s = self._pace.gathering_s() if self.has_work else _IDLE_WAIT_S
         if self.is_held:
             longest_s = max(longest_s, _LOOK_AGAIN_S)
-        return max(0.0, min(longest_s, self._reporting.due_in_s))
+        return max(0.0, min(longest_s, self._next_report_s - self._clock()))
 
     @property
     def has_work(self) -> bool:
@@ -414,7 +409,7 @@ class Stage:
                 return
             if message.kind == Kind.RETIRE:
                 if self._duties.retire(message, sender=sender):
-                    self._reporting.hurry()
+                    self._report_soon()
                 return
             if message.kind == Kind.RELEASE:
                 self._duties.tell_spans(message.entries, heard_s=now_s, unseen_s=unseen_s)

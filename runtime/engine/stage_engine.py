@@ -2,17 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.weight_source import Progress, WeightSource
-from runtime.engine.compute_dtype import compute_dtype, wire_dtype
-from runtime.engine.follower import RankShare
+from runtime.engine.compute_dtype import compute_dtype
 from runtime.engine.holdings import Read
 from runtime.engine.limits import EngineLimits
 from runtime.engine.step_runner import StepRunner
+from runtime.models.model_config import DTYPES
 from runtime.protocol.engines import AUTOMATIC, EngineSettings
 from runtime.protocol.stage_pipe import StageLaunch
 
@@ -42,16 +45,45 @@ class ReadLayers(Protocol[RunnerT_co]):
         that of rows that come and go; None: as computed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """Rank `rank` of the `ranks` processes that share each layer, which meet in a folder."""
+
+    rank: int
+    ranks: int
+    meeting: str
+    # to find each other once all are there, and for the slowest rank of a sum
+    patience: timedelta = timedelta(minutes=2)
+
+
+class Rank(Protocol[RunnerT_co]):
+    """What a rank does in its own process, in this order."""
+
+    def meet(self) -> None:
+        """Join the group of all ranks. Raises RuntimeError if one does not come in time."""
+
+    def read(self, progress: Progress) -> ReadLayers[RunnerT_co]:
+        """Its share of the layers. Raises CannotRun, CheckpointError, OSError."""
+
+    def leave(self) -> None:
+        """Leave the group, if it ever joined it."""
+
+
 class StageEngine(ABC, Generic[SizesT, RunnerT]):
     """Reads layers of one checkpoint and runs them; `open_stage` and profiles make one.
 
     Of the model as it is `stored`, `sizes` are those that are computed here.
     """
 
-    def __init__(self, source: WeightSource, settings: EngineSettings = AUTOMATIC) -> None:
-        """Raises CheckpointError."""
-        self.source = source
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    def __init__(
+        self,
+        source: WeightSource,
+        settings: EngineSettings = AUTOMATIC,
+        device: torch.device | None = None,
+    ) -> None:
+        """`device` None: the first GPU, or the CPU. Raises CheckpointError."""
+        self.source, self.settings = source, settings
+        self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.stored = self._read_sizes()
         self.sizes: SizesT = self.stored.computed_in(
             compute_dtype(settings.compute_dtype, self.stored.dtype_name, self.device)
@@ -78,8 +110,9 @@ class StageEngine(ABC, Generic[SizesT, RunnerT]):
         """What one of `ranks` processes has that share each layer. Raises CheckpointError."""
 
     @abstractmethod
-    def share(self, launch: StageLaunch, limits: EngineLimits, device_type: str) -> RankShare:
-        """What these processes need to know."""
+    def rank(self, place: RankPlace, layers: range, limits: EngineLimits) -> Rank[RunnerT]:
+        """What this process, one of several, does before it runs steps of `layers`. Raises
+        CannotRun and CheckpointError for what these cannot share."""
 
     @abstractmethod
     def first_layers(self, count: int, limits: EngineLimits) -> ReadLayers[RunnerT]:
@@ -104,5 +137,31 @@ class StageEngine(ABC, Generic[SizesT, RunnerT]):
         return self.read(layers, limits, self.fetch(layers, no_progress))
 
     def wire_dtype(self, launch: StageLaunch) -> torch.dtype:
-        """Of the rows that its stages exchange."""
-        return wire_dtype(launch.assignment, self.stored)
+        """Of the rows that stages exchange, the same for all of a deployment."""
+        return DTYPES[launch.assignment.wire_dtype or self.stored.dtype_name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTask:
+    """What each rank needs to know to take its part; it is sent to the ranks' processes.
+
+    The layers of the checkpoint in `folder`, how they are computed, the type that rows come in, and
+    the CPU threads of each rank.
+    """
+
+    engine_type: type[StageEngine[Any, Any]]
+    folder: Path
+    settings: EngineSettings
+    layers: range
+    limits: EngineLimits
+    wire_dtype: torch.dtype
+    threads: int
+
+    def engine(self, rank: int) -> StageEngine[Any, Any]:
+        """Of rank `rank`, whose GPU is the one of its number, of those it may see."""
+        torch.set_num_threads(self.threads)
+        device = torch.device("cpu")
+        if torch.cuda.is_available():
+            device = torch.device(f"cuda:{rank}")
+            torch.cuda.set_device(device)
+        return self.engine_type(WeightSource(folder=self.folder), self.settings, device)

@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.engine.pages import BlockTable
-from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.protocol.data import Hop, Route, Sampling
-
-_UNSAMPLED = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
+from runtime.engine.sequence import Chunk, Sequence, Work, passing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +99,7 @@ class TableCopies:
         for number in change.ended:
             del self._sequences[number]
         for number, first, end in change.begun:
-            self._sequences[number] = _sequence(first, end)
+            self._sequences[number] = passing(first, end)
         works = []
         used = 0
         for row, payload in zip(change.works_W4.tolist(), change.payloads, strict=True):
@@ -120,15 +117,3 @@ class TableCopies:
             )
             works.append(Work(sequence=sequence, chunk=chunk))
         return works
-
-
-def _sequence(first: int, end: int) -> Sequence:
-    """A request through these layers, as far as they are concerned."""
-    hop = Hop(node="rank", first=first, end=end)
-    return Sequence(
-        key=RequestKey(request=0, epoch=0),
-        generation=1,
-        route=Route(hops=(hop,), sampling=_UNSAMPLED, prompt_tokens=1),
-        hop=0,
-        arrival=0,
-    )

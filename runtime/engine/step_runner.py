@@ -6,9 +6,8 @@ Helix §4.3). This module finds the rows that are active between two borders; a 
 Legend: T rows of the step, R some of them, D hidden, V vocabulary.
 """
 
-import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.host_memory import HostMemory, Parcel, Sent, host_memory
 from runtime.engine.kv_cache import PageCache
-from runtime.engine.sequence import Work
+from runtime.engine.sequence import Work, active_between_borders
 from runtime.models.model_config import DTYPES
 
 
@@ -56,9 +55,10 @@ RunLayers = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 class StepRunner(ABC):
     """Runs steps, and the output head on some of their rows. Used from one thread."""
 
-    def __init__(self, shape: RunnerShape, device: torch.device) -> None:
+    def __init__(self, shape: RunnerShape, device: torch.device, cache: PageCache) -> None:
         self.shape = shape
         self.device = device
+        self.cache = cache
         self.host: HostMemory = host_memory(device)
 
     @property
@@ -69,10 +69,6 @@ class StepRunner(ABC):
     @abstractmethod
     def forget(self, layers: Collection[int]) -> None:
         """Free the weights of these, of which no request runs any."""
-
-    @property
-    @abstractmethod
-    def cache(self) -> PageCache: ...
 
     @property
     @abstractmethod
@@ -98,7 +94,7 @@ class StepRunner(ABC):
         positions = [np.arange(work.chunk.position, work.chunk.end) for work in step]
         positions_T = parcel.add(np.concatenate(positions))
         stretches: list[tuple[RunLayers, Sent | None]] = []
-        for layers, active in _active_between_borders(step):
+        for layers, active in active_between_borders(step):
             run = self._prepare_layers(layers, [step[index] for index in active], parcel)
             is_part = len(active) < len(step)
             stretches.append((run, parcel.add(_rows_of(active, starts)) if is_part else None))
@@ -171,16 +167,3 @@ class StepRunner(ABC):
 def _rows_of(indices: list[int], starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The rows of the step's requests at `indices`, which begin at `starts`."""
     return np.concatenate([np.arange(starts[index], starts[index + 1]) for index in indices])
-
-
-def _active_between_borders(step: Items[Work]) -> Iterator[tuple[range, list[int]]]:
-    """Layers between two borders, and the requests of the step that run them."""
-    borders = sorted({work.sequence.first for work in step} | {work.sequence.end for work in step})
-    for first, end in itertools.pairwise(borders):
-        active = [
-            index
-            for index, work in enumerate(step)
-            if work.sequence.first <= first < work.sequence.end
-        ]
-        if active:
-            yield range(first, end), active

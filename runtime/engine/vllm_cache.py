@@ -19,26 +19,18 @@ from runtime.engine.vllm_model import VllmModel
 class VllmCache(PageCache):
     """Owns the KV cache of vLLM's layers; a `VllmRunner` reads and writes it.
 
-    Pages of `page_bytes` bytes. `most_pages`: that it is expected to become.
+    `models` keep their keys and values in it, at first one. `most_pages`: that it is expected to
+    become.
     """
 
-    def __init__(
-        self,
-        models: list[VllmModel],
-        *,
-        pages: int,
-        page_bytes: int,
-        page_tokens: int,
-        device: torch.device,
-        most_pages: int = 0,
-    ) -> None:
-        self._models = models
-        self._device = device
+    def __init__(self, model: VllmModel, *, pages: int, most_pages: int = 0) -> None:
+        self.models = [model]
+        self._device = model.device
         self._given_out: list[int] = []
         self._memory = page_memory(
-            pages, (page_bytes,), most=most_pages, dtype=torch.int8, device=device
+            pages, (model.page_bytes,), most=most_pages, dtype=torch.int8, device=model.device
         )
-        super().__init__(self._memory, pages=pages, page_tokens=page_tokens)
+        super().__init__(self._memory, pages=pages, page_tokens=model.page_tokens)
         self._bind()
 
     @property
@@ -48,13 +40,13 @@ class VllmCache(PageCache):
 
     def add(self, model: VllmModel) -> None:
         """Have it keep its keys and values in these pages too."""
-        self._models.append(model)
+        self.models.append(model)
         model.bind(self.pool_PB.view(-1), len(self.pool_PB))
 
     def remove(self, model: VllmModel) -> None:
         """Its keys and values are of no more use."""
         model.unbind()
-        self._models.remove(model)
+        self.models.remove(model)
 
     def clear(self, pages: list[int]) -> None:
         """See `PageCache`: notes them; `prepare` clears them, once a step."""
@@ -75,11 +67,11 @@ class VllmCache(PageCache):
         """See `PageCache`."""
         self._zero(torch.tensor(self._given_out, dtype=torch.int64, device=self._device))
         self._given_out.clear()
-        for model in self._models:
+        for model in self.models:
             model.unbind()
         super().move(pages, moves)
         self._bind()
 
     def _bind(self) -> None:
-        for model in self._models:
+        for model in self.models:
             model.bind(self.pool_PB.view(-1), len(self.pool_PB))

@@ -4,19 +4,25 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from functools import cached_property
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
-from runtime.checkpoints.weight_source import Progress, WeightSource
+from runtime.checkpoints.weight_source import Progress
+from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.holdings import Read
 from runtime.engine.limits import EngineLimits
-from runtime.engine.stage_engine import StageEngine, no_progress
-from runtime.engine.vllm_graphs import cuda_recorder
-from runtime.engine.vllm_loading import VllmLayers, have_at_hand, open_layers, wanted_names
-from runtime.engine.vllm_ranks import VllmShare
+from runtime.engine.stage_engine import RankPlace, StageEngine, no_progress
+from runtime.engine.vllm_graphs import Record, cuda_recorder
+from runtime.engine.vllm_loading import (
+    UnreadLayers,
+    VllmLayers,
+    check_layers,
+    have_at_hand,
+    wanted_names,
+)
 from runtime.engine.vllm_runner import VllmRunner
-from runtime.protocol.engines import AUTOMATIC, EngineSettings
-from runtime.protocol.stage_pipe import StageLaunch
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +30,11 @@ logger = logging.getLogger(__name__)
 class VllmEngine(StageEngine[DecoderSizes, VllmRunner]):
     """A `StageEngine` of vLLM's model code."""
 
-    def __init__(self, source: WeightSource, settings: EngineSettings = AUTOMATIC) -> None:
-        """Raises CheckpointError."""
-        super().__init__(source, settings)
-        has_graphs = settings.decode_graphs and self.device.type == "cuda"
-        self._record = cuda_recorder(self.device) if has_graphs else None
+    @cached_property
+    def _record(self) -> Record | None:
+        """Makes graphs of decode steps, with one pool of memory; None: they run as they are."""
+        has_graphs = self.settings.decode_graphs and self.device.type == "cuda"
+        return cuda_recorder(self.device) if has_graphs else None
 
     def _read_sizes(self) -> DecoderSizes:
         return self.source.sizes()
@@ -39,14 +45,10 @@ class VllmEngine(StageEngine[DecoderSizes, VllmRunner]):
 
     def read(self, layers: range, limits: EngineLimits, progress: Progress) -> VllmLayers:
         """See `StageEngine`."""
-        return open_layers(
-            self.source.folder,
-            self.sizes,
-            layers,
-            limits=limits,
-            progress=progress,
-            record=self._record,
+        unread = check_layers(
+            self.source.folder, self.sizes, layers, limits=limits, record=self._record
         )
+        return unread.read(progress)
 
     def read_beside(self, runner: VllmRunner, limits: EngineLimits) -> Read | None:
         """See `StageEngine`.
@@ -78,18 +80,11 @@ class VllmEngine(StageEngine[DecoderSizes, VllmRunner]):
         """See `StageEngine`."""
         return self.sizes.of_rank(ranks)
 
-    def share(self, launch: StageLaunch, limits: EngineLimits, device_type: str) -> VllmShare:
-        """See `StageEngine`."""
-        assignment = launch.assignment
-        return VllmShare(
-            checkpoint=self.source.folder,
-            sizes=self.of_rank(assignment.tensor_parallel),
-            layers=range(assignment.first, assignment.end),
-            limits=limits,
-            wire_dtype=self.wire_dtype(launch),
-            threads=launch.threads,
-            device_type=device_type,
-        )
+    def rank(self, place: RankPlace, layers: range, limits: EngineLimits) -> "VllmRank":
+        """See `StageEngine`. vLLM's layers shard their weights themselves, and add up."""
+        sizes, ranks = self.of_rank(place.ranks), place.ranks
+        unread = check_layers(self.source.folder, sizes, layers, limits=limits, ranks=ranks)
+        return VllmRank(unread=unread, place=place)
 
     def first_layers(self, count: int, limits: EngineLimits) -> VllmLayers:
         """See `StageEngine`. A layer cannot be repeated."""
@@ -103,3 +98,29 @@ class VllmEngine(StageEngine[DecoderSizes, VllmRunner]):
     def first_bytes(self, count: int) -> int:
         """See `StageEngine`."""
         return self.sizes.weights_bytes(0, min(count, self.sizes.num_layers))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmRank:
+    """One rank's share of layers on vLLM. Implements `Rank`."""
+
+    unread: UnreadLayers
+    place: RankPlace
+
+    def meet(self) -> None:
+        """See `Rank`."""
+        compat.join_ranks(
+            self.unread.config,
+            rank=self.place.rank,
+            ranks=self.place.ranks,
+            meeting=self.place.meeting,
+            patience=self.place.patience,
+        )
+
+    def read(self, progress: Progress) -> VllmLayers:
+        """See `Rank`."""
+        return self.unread.read(progress)
+
+    def leave(self) -> None:
+        """See `Rank`."""
+        compat.leave_ranks()

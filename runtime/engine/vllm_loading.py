@@ -20,7 +20,7 @@ from runtime.checkpoints.weight_source import WeightSource
 from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.kv_cache import page_bytes
-from runtime.engine.largest_step import CudaMemory, pages_beside_step
+from runtime.engine.largest_step import DeviceMemory, pages_beside_step
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import pages_in_free_memory
 from runtime.engine.vllm_cache import VllmCache
@@ -60,7 +60,7 @@ class VllmLayers:
             return min(planned, pages_in_free_memory(sizes, limits, free_bytes=free, ranges=ranges))
         return pages_beside_step(
             model.run_largest,
-            CudaMemory(model.device),
+            DeviceMemory(model.device),
             limits,
             budget_bytes=budget_bytes,
             page_bytes=page_bytes(sizes, page_tokens=limits.page_tokens),
@@ -71,16 +71,8 @@ class VllmLayers:
         self, *, pages: int, most_pages: int = 0, wire_dtype: torch.dtype | None = None
     ) -> VllmRunner:
         """See `ReadLayers`."""
-        model, sizes = self.model, self.sizes
-        cache = VllmCache(
-            [model],
-            pages=pages,
-            page_bytes=model.page_bytes,
-            page_tokens=model.page_tokens,
-            device=model.device,
-            most_pages=most_pages,
-        )
-        return VllmRunner(model, cache, sizes=sizes, wire_dtype=wire_dtype)
+        cache = VllmCache(self.model, pages=pages, most_pages=most_pages)
+        return VllmRunner(cache, self.model.device, sizes=self.sizes, wire_dtype=wire_dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,23 +126,6 @@ class UnreadLayers:
         return VllmLayers(model=model, sizes=sizes)
 
 
-def open_layers(
-    checkpoint: Path,
-    sizes: DecoderSizes,
-    layers: range,
-    *,
-    limits: EngineLimits,
-    progress: Progress,
-    record: Record | None = None,
-) -> VllmLayers:
-    """Read `layers` of a folder in safetensors, computed in the type that `sizes` has.
-
-    `record` makes graphs of decode steps; None: every step runs as it is. Raises CheckpointError,
-    and CannotRun for what vLLM cannot run as a stage.
-    """
-    return check_layers(checkpoint, sizes, layers, limits=limits, record=record).read(progress)
-
-
 def check_layers(
     checkpoint: Path,
     sizes: DecoderSizes,
@@ -160,9 +135,11 @@ def check_layers(
     record: Record | None = None,
     ranks: int = 1,
 ) -> UnreadLayers:
-    """Layers to read, by this process and `ranks` - 1 others; `sizes` are those of one.
+    """Layers of a folder in safetensors to read, by this process and `ranks` - 1 others; `sizes`
+    are those of one, and the type that it computes in.
 
-    Raises CheckpointError, and CannotRun for what vLLM cannot run as a stage.
+    `record` makes graphs of decode steps; None: every step runs as it is. Raises CheckpointError,
+    and CannotRun for what vLLM cannot run as a stage.
     """
     if limits.page_tokens % _PAGE_MULTIPLE:
         raise CannotRun(
@@ -251,7 +228,7 @@ def _wanted_tensors(
 def have_at_hand(
     source: WeightSource, sizes: DecoderSizes, runs: Sequence[range], progress: Progress
 ) -> None:
-    """Have what `open_layers` reads for each of `runs` here, and in memory as far as the system
+    """Have what `UnreadLayers` reads for each of `runs` here, and in memory as far as the system
     keeps files there. Raises CheckpointError."""
     progress = source.fetch(
         lambda names: set().union(*(wanted_names(names, sizes, run) for run in runs)),

@@ -21,29 +21,25 @@ from runtime.engine.vllm_model import VllmModel
 class VllmRunner(StepRunner):
     """Runs steps on vLLM's layers; a `ModelBackend` owns one.
 
-    Models side by side, each with some layers, and the KV cache that they write.
+    Models side by side, each with some layers, which write one KV cache.
     """
+
+    cache: VllmCache
 
     def __init__(
         self,
-        model: VllmModel,
         cache: VllmCache,
+        device: torch.device,
         *,
         sizes: DecoderSizes,
         wire_dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(RunnerShape.of(sizes, wire_dtype), model.device)
-        self._models = [model]
-        self._cache = cache
+        super().__init__(RunnerShape.of(sizes, wire_dtype), device, cache)
         self._sizes = sizes
 
     @property
     def held(self) -> set[int]:
-        return set().union(*(model.held for model in self._models))
-
-    @property
-    def cache(self) -> VllmCache:
-        return self._cache
+        return set().union(*(model.held for model in self.cache.models))
 
     @property
     def weights_bytes(self) -> int:
@@ -51,18 +47,16 @@ class VllmRunner(StepRunner):
 
     def add(self, model: VllmModel) -> None:
         """Run its layers too, which no other has."""
-        for other in self._models:
+        for other in self.cache.models:
             model.share_table(other)
-        self._models.append(model)
-        self._cache.add(model)
+        self.cache.add(model)
 
     def forget(self, layers: Collection[int]) -> None:
         """See `StepRunner`."""
-        for model in self._models:
+        for model in self.cache.models:
             model.forget(layers)
-        for model in [model for model in self._models if not model.held]:
-            self._models.remove(model)
-            self._cache.remove(model)
+        for model in [model for model in self.cache.models if not model.held]:
+            self.cache.remove(model)
 
     @torch.inference_mode()
     def forward(self, step: Items[Work]) -> Tensor:
@@ -81,7 +75,7 @@ class VllmRunner(StepRunner):
         return self._model_with(self.shape.num_layers - 1).logits(hidden_RD).float()
 
     def _prepare_step(self, parcel: Parcel) -> Callable[[Tensor], None]:
-        clear = self._cache.prepare(parcel)
+        clear = self.cache.prepare(parcel)
         return lambda _: clear()
 
     def _embed(self, token_ids_R: Tensor) -> Tensor:
@@ -101,4 +95,4 @@ class VllmRunner(StepRunner):
         return run
 
     def _model_with(self, layer: int) -> VllmModel:
-        return next(model for model in self._models if layer in model.held)
+        return next(model for model in self.cache.models if layer in model.held)

@@ -27,10 +27,9 @@ from runtime.engine.choosing import (
     require_vllm,
     stdout_for_events,
 )
-from runtime.engine.helix_engine import HelixEngine
 from runtime.engine.limits import EngineLimits
+from runtime.engine.opening import engine_class
 from runtime.models.checkpoint import CheckpointError
-from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.measurement import Measurement, Rehearse
 from runtime.profiler.node_sweep import FoundT, fitted_equation
 from runtime.profiler.rehearsal import NoAnswer, rehearse
@@ -190,7 +189,7 @@ def measure_node(
     if profile.layer_times is None:
         why = measurement.why_no_layer(memory_budget_bytes=budget_bytes, kv_minimum=minimum)
         raise ValueError(f"{why}: raise the memory budget, or lower the model's longest request")
-    stored, sweep = measurement.layers.engine.stored, measurement.sweep
+    stored, sweep = measurement.engine.stored, measurement.sweep
     model = sweep.latency_model()
     return NodeMeasurement(
         gpu=profile.gpu,
@@ -219,10 +218,16 @@ def _prepare(
     order = launch.order
     torch.set_num_threads(launch.threads)
     source = WeightSource.of(order.checkpoint, launch.weights)
-    layers = _open_layers(source, launch)
+    is_vllm = launch.engine.engine is Engine.VLLM
+    if is_vllm:
+        require_vllm()
+    # graphs of decode steps would be recorded while steps are timed
+    engine = engine_class(is_vllm=is_vllm)(
+        source, launch.engine.model_copy(update={"decode_graphs": False})
+    )
     return Measurement(
         source.folder,
-        layers,
+        engine,
         workload=Workload(
             mean_prompt_tokens=order.mean_prompt_tokens,
             mean_output_tokens=order.mean_output_tokens,
@@ -230,21 +235,9 @@ def _prepare(
         limits=EngineLimits(
             page_tokens=_PAGE_TOKENS,
             max_batch_tokens=_MAX_BATCH_TOKENS,
-            max_context_tokens=min(
-                order.max_context_tokens, layers.engine.sizes.max_position_embeddings
-            ),
+            max_context_tokens=min(order.max_context_tokens, engine.sizes.max_position_embeddings),
         ),
         memory_budget_bytes=launch.memory_budget_bytes,
         clock=clock,
         rest=lambda step_s: sleep(rest_s(step_s, relative_speed=launch.relative_speed)),
     )
-
-
-def _open_layers(source: WeightSource, launch: ProfilingLaunch) -> MeasuredLayers:
-    if launch.engine.engine is not Engine.VLLM:
-        return MeasuredLayers(HelixEngine(source, launch.engine))
-    require_vllm()
-    from runtime.engine.vllm_engine import VllmEngine  # in vLLM's environment only
-
-    without_graphs = launch.engine.model_copy(update={"decode_graphs": False})
-    return MeasuredLayers(VllmEngine(source, without_graphs))

@@ -15,7 +15,8 @@ runs, and what is beside steps, is told beside a layer's times, which forecasts 
 import itertools
 import math
 import statistics
-from bisect import bisect_left
+
+import numpy as np
 
 from planner.domain.layer_times import LayerTimes, Points
 from planner.domain.node_memory import KvMinimum
@@ -165,11 +166,5 @@ def throughput_tokens_per_s(
 def _seconds(costs: dict[int, StepCost], size: float, layers: int) -> float:
     """Linear between measured sizes, constant below the least, in proportion above the largest."""
     sizes = sorted(costs)
-    if size >= sizes[-1]:
-        return costs[sizes[-1]].seconds(layers) * size / sizes[-1]
-    if size <= sizes[0]:
-        return costs[sizes[0]].seconds(layers)
-    upper = bisect_left(sizes, size)
-    low, high = sizes[upper - 1], sizes[upper]
-    share = (size - low) / (high - low)
-    return (1 - share) * costs[low].seconds(layers) + share * costs[high].seconds(layers)
+    seconds = np.interp(size, sizes, [costs[each].seconds(layers) for each in sizes])
+    return float(seconds) * max(1.0, size / sizes[-1])

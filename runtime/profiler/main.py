@@ -20,7 +20,6 @@ from runtime.engine.helix_engine import HelixEngine
 from runtime.engine.limits import EngineLimits
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.model_config import ModelConfig
-from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.measurement import Measurement
 from runtime.profiler.node_sweep import FoundT
 from runtime.profiler.rehearsal import NoAnswer
@@ -68,20 +67,20 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str, Any]:
-    layers = MeasuredLayers(HelixEngine(WeightSource(folder=arguments.checkpoint)))
+    engine = HelixEngine(WeightSource(folder=arguments.checkpoint))
     workload = Workload(
         mean_prompt_tokens=arguments.mean_prompt_tokens,
         mean_output_tokens=arguments.mean_output_tokens,
     )
     measurement = Measurement(
         arguments.checkpoint,
-        layers,
+        engine,
         workload=workload,
         limits=EngineLimits(
             page_tokens=arguments.page_tokens,
             max_batch_tokens=arguments.max_batch_tokens,
             max_context_tokens=(
-                arguments.max_context_tokens or layers.engine.sizes.max_position_embeddings
+                arguments.max_context_tokens or engine.sizes.max_position_embeddings
             ),
         ),
         memory_budget_bytes=max(node.memory_budget_bytes for node in nodes),
@@ -105,7 +104,7 @@ def _measure(arguments: argparse.Namespace, nodes: list[NodeLimits]) -> dict[str
             print(f"{node.name}: {why}, fewer with a lower --max-context-tokens", file=sys.stderr)
         profiles[node.name] = profile_to_dict(profile)
     return {
-        "model": model_numbers(arguments.checkpoint.resolve().name, layers.engine.sizes),
+        "model": model_numbers(arguments.checkpoint.resolve().name, engine.sizes),
         "workload": asdict(workload),
         "compute_profiles": profiles,
     }

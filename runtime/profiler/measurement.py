@@ -13,12 +13,12 @@ from planner.domain.profile import ComputeProfile
 from planner.memory import DEFAULT_KV_REQUESTS, kv_minimum
 from runtime.engine.kv_cache import page_bytes
 from runtime.engine.limits import EngineLimits
+from runtime.engine.opening import AnyEngine
 from runtime.models.free_memory import allocator_overhead_bytes, free_bytes
 from runtime.profiler.compute import compute_profile, least_bytes
-from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.node_sweep import NodeSweep, Turn
 from runtime.profiler.rehearsal import Beside, rehearse
-from runtime.profiler.step_times import REST_S, most_decodes
+from runtime.profiler.step_times import DEEP, REST_S, most_decodes
 
 Rehearse = Callable[..., Beside]
 
@@ -33,7 +33,7 @@ class Measurement:
     def __init__(
         self,
         checkpoint: Path,
-        layers: MeasuredLayers,
+        engine: AnyEngine,
         *,
         workload: Workload,
         limits: EngineLimits,
@@ -41,15 +41,15 @@ class Measurement:
         clock: Callable[[], float],
         rest: Callable[[float], None],
     ) -> None:
-        self.layers = layers
+        self.engine = engine
         self._checkpoint, self._clock = checkpoint, clock
         self._workload, self._limits = workload, limits
         context_tokens = int(workload.mean_prompt_tokens + workload.mean_output_tokens / 2)
-        free = max(0, free_bytes(layers.engine.device) - layers.deep_bytes)
+        free = max(0, free_bytes(engine.device) - engine.first_bytes(DEEP))
         room_bytes = min(memory_budget_bytes, free)
-        pages = room_bytes // page_bytes(layers.engine.sizes, page_tokens=limits.page_tokens)
+        pages = room_bytes // page_bytes(engine.sizes, page_tokens=limits.page_tokens)
         self.sweep = NodeSweep(
-            layers,
+            engine,
             context_tokens=max(1, min(context_tokens, limits.max_context_tokens - 1)),
             limits=limits,
             decodes=most_decodes(float(pages * limits.page_tokens), context_tokens=context_tokens),
@@ -65,7 +65,7 @@ class Measurement:
             1.0,
             lambda: rehearse(
                 self._checkpoint,
-                self.layers,
+                self.engine,
                 limits=self._limits,
                 clock=self._clock,
                 rest_s=REST_S,
@@ -85,10 +85,10 @@ class Measurement:
         self, name: str, *, memory_budget_bytes: int, relative_speed: float, kv_minimum: KvMinimum
     ) -> ComputeProfile:
         """Of a node with that memory and speed; `max_layers` may be 0. Call `run` first."""
-        device = self.layers.engine.device
+        device = self.engine.device
         return compute_profile(
             name,
-            config=self.layers.engine.sizes,
+            config=self.engine.sizes,
             limits=self._limits_of_stages,
             times=self.sweep.step_times(),
             beside=self._beside,
@@ -101,9 +101,7 @@ class Measurement:
 
     def why_no_layer(self, *, memory_budget_bytes: float, kv_minimum: KvMinimum) -> str:
         """A clause for people, of a node whose profile holds no layer."""
-        needed = least_bytes(
-            self.layers.engine.sizes, self._limits_of_stages, kv_minimum=kv_minimum
-        )
+        needed = least_bytes(self.engine.sizes, self._limits_of_stages, kv_minimum=kv_minimum)
         return (
             f"{memory_budget_bytes:.0f} bytes hold no layer of {self._checkpoint.name}; one layer "
             f"and KV cache for {kv_minimum} need {needed} bytes"
@@ -112,5 +110,5 @@ class Measurement:
     @property
     def _limits_of_stages(self) -> EngineLimits:
         """With what the allocator lost at the peak of what was measured."""
-        reserve_bytes = allocator_overhead_bytes(self.layers.engine.device)
+        reserve_bytes = allocator_overhead_bytes(self.engine.device)
         return replace(self._limits, reserve_bytes=reserve_bytes)

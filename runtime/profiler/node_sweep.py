@@ -18,7 +18,8 @@ import torch
 from planner.latency_fit import Timing, fit_extended_model
 from planner.latency_model import Fit, LatencyModel
 from runtime.engine.limits import EngineLimits
-from runtime.profiler.measured_layers import MeasuredLayers
+from runtime.engine.opening import AnyEngine
+from runtime.engine.step_runner import StepRunner
 from runtime.profiler.step_times import (
     DEEP,
     MOST_DECODES,
@@ -110,7 +111,7 @@ class NodeSweep:
 
     def __init__(
         self,
-        layers: MeasuredLayers,
+        engine: AnyEngine,
         *,
         context_tokens: int,
         limits: EngineLimits,
@@ -118,6 +119,8 @@ class NodeSweep:
         clock: Callable[[], float],
         rest: Callable[[float], None],
     ) -> None:
+        """Raises CheckpointError, CannotRun, and torch.OutOfMemoryError."""
+        first = engine.first_layers(DEEP, limits)
         while True:
             self._shapes = sweep_shapes(
                 context_tokens=context_tokens,
@@ -126,7 +129,7 @@ class NodeSweep:
             )
             pages = max(_pages(shape, limits.page_tokens) for shape in self._shapes)
             try:
-                self._runner = layers.deep(limits, pages=pages)
+                self._runner: StepRunner = first.runner(pages=pages)
                 break
             except torch.OutOfMemoryError:  # a stage beside it has the memory
                 if decodes <= _FEWEST_DECODES:

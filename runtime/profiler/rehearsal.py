@@ -23,10 +23,10 @@ from runtime.engine.backend import Opened, StepResult
 from runtime.engine.grammar import Grammars
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
+from runtime.engine.opening import AnyEngine
 from runtime.engine.sequence import Work
 from runtime.engine.stage import Stage
 from runtime.engine.step_runner import StepRunner
-from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.played_neighbours import GENERATION, MEASURED, REQUESTS, Scene, play
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
@@ -70,7 +70,7 @@ class Turn:
 
 def rehearse(
     checkpoint: Path,
-    layers: MeasuredLayers,
+    engine: AnyEngine,
     *,
     limits: EngineLimits,
     clock: Callable[[], float],
@@ -79,10 +79,12 @@ def rehearse(
     """Serve for some rounds, each after a rest; a model of one layer has no stages. `clock` is in
     seconds. Raises what opening the layer raises, and NoAnswer."""
     rounds = min(_ROUNDS, limits.max_context_tokens - 2)
-    if layers.engine.sizes.num_layers < 2 or rounds < 1:
+    num_layers = engine.sizes.num_layers
+    if num_layers < 2 or rounds < 1:
         return Beside(head_s=0.0, handling_s=0.0, hop_s=0.0)
-    runner = layers.last(limits, pages=REQUESTS * (limits.context_pages + 1))
-    grammars = Grammars(checkpoint, vocab_size=layers.engine.sizes.vocab_size)
+    last = engine.fetch_and_read(range(num_layers - 1, num_layers), limits)
+    runner = last.runner(pages=REQUESTS * (limits.context_pages + 1))
+    grammars = Grammars(checkpoint, vocab_size=engine.sizes.vocab_size)
     backend = _TimedBackend(runner, grammars=grammars, clock=clock)
     turns, rounds_s = _served(backend, limits=limits, clock=clock, rounds=rounds, rest_s=rest_s)
     return beside(turns, rounds_s)

@@ -13,9 +13,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.sequence import Chunk, Work, passing
 from runtime.engine.step_runner import StepRunner
-from runtime.protocol.data import Hop, Route, Sampling
 
 SHALLOW, DEEP = 1, 5
 MOST_DECODES = 256  # in one step; estimates from data sheets end there too (planner/roofline.py)
@@ -25,7 +24,6 @@ MOST_REFINEMENTS = 4
 _LEAST_REPEATS, _MOST_REPEATS, _ENOUGH_S = 4, 20, 0.5
 REST_S = 0.01  # about as long as a stage waits between steps for what comes over a link
 _TOO_LONG_S = 4.0  # what takes that long is not run again
-_SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,25 +115,12 @@ def run_step(
 
     `rest` gets the seconds that the run before took, at first 0.
     """
-    route = Route(
-        hops=(Hop(node="measured", first=0, end=layers),), sampling=_SAMPLING, prompt_tokens=1
-    )
     payload = np.arange(n_tokens, dtype="<i4").data.cast("B")
     kv_manager, step = runner.cache.kv_manager, []
-    for request in range(requests):
-        sequence = Sequence(
-            key=RequestKey(request=request, epoch=0),
-            generation=1,
-            route=route,
-            hop=0,
-            arrival=request,
-        )
+    for _ in range(requests):
+        sequence = passing(0, layers)
         chunk = Chunk(
-            position=position,
-            n_tokens=n_tokens,
-            payload=payload,
-            is_sampled=True,
-            arrival=request,
+            position=position, n_tokens=n_tokens, payload=payload, is_sampled=True, arrival=0
         )
         kv_manager.reserve(sequence.table, tokens=chunk.end)
         step.append(Work(sequence=sequence, chunk=chunk))

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 
 from runtime.protocol.control import LinkStats
 
-LOOK_EVERY_S = 0.5
 _CHANGED = 0.05  # half of what an estimate may be wrong by
 _MOST_AT_ONCE = 10.0  # a fall or a rise takes fewer
 _EVERY_S = 10.0  # one more, in the long run
 
 
 class LinkNews:
-    """Decides when changed link rates are reported early; stage and agent ask it.
+    """Decides when changed link rates are reported early; the agent asks it.
 
     Keeps what was told last of the links of one process, by the peer sent to.
     """

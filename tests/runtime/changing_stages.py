@@ -11,7 +11,7 @@ from stage_cluster import GENERATION, OURS, PAGE_TOKENS, Answer, NeverWaits, Sta
 from runtime.engine.backend import Opened
 from runtime.engine.generation import Generation
 from runtime.engine.stage import Stage
-from runtime.engine.stage_process import StageListeners
+from runtime.engine.stage_process import StageProcess
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import Kind, Message, StageStatus
 from runtime.protocol.stage_pipe import StageEvent, StageLaunch
@@ -35,6 +35,7 @@ class ChangingStages(StageCluster):
         self.told: dict[tuple[str, int], StageStatus] = {}
         self.stages: dict[str, Stage] = {}
         self.opened: dict[str, Opened] = {}
+        self.processes: dict[str, StageProcess] = {}
         self.events: dict[str, list[StageEvent]] = {name: [] for name in layers}
         self.transports = {"coordinator": self.coordinator}
         for name, held in layers.items():
@@ -62,18 +63,19 @@ class ChangingStages(StageCluster):
             opened = open_launch(launch)
             self.opened[name] = opened
             self.transports[name] = network.join(name)
+            self.processes[name] = StageProcess(tell=self.events[name].append)
             self.stages[name] = Stage(
                 name,
                 opened,
                 NeverWaits(self.transports[name]),
                 OURS,
                 generation=GENERATION,
-                listeners=StageListeners(tell=self.events[name].append),
+                process=self.processes[name],
             )
 
     def add(self, layers: dict[str, range], *, generation: int = NEXT) -> None:
         for name, held in layers.items():
-            self.stages[name].add(Generation(number=generation, layers=held))
+            self.processes[name].orders.put(Generation(number=generation, layers=held))
 
     def retire(self, generation: int, *, sender: str = "coordinator") -> None:
         """Have every stage hear of it, and act on it."""

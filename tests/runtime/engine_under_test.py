@@ -49,7 +49,7 @@ def make_runner(
     named."""
     if engine == "vllm":
         from runtime.checkpoints.model_facts import read_sizes
-        from runtime.engine.vllm_loading import open_layers
+        from runtime.engine.vllm_loading import check_layers
 
         sizes = read_sizes(checkpoint)
         sizes = sizes.computed_in(computed_in or sizes.dtype_name)
@@ -58,7 +58,7 @@ def make_runner(
             max_batch_tokens=max_batch_tokens,
             max_context_tokens=max_context_tokens,
         )
-        opened = open_layers(checkpoint, sizes, layers, limits=limits, progress=no_progress)
+        opened = check_layers(checkpoint, sizes, layers, limits=limits).read(no_progress)
         return opened.runner(pages=pages, wire_dtype=wire_dtype)
     config, cpu = read_config(checkpoint), torch.device("cpu")
     config = config.computed_in(computed_in or config.dtype_name)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from runtime.engine.backend import Drawn
 from runtime.engine.host_memory import host_memory
 from runtime.engine.sampled_row import SampledRow, TokenHistory
-from runtime.engine.sampling_batch import Pick, SamplingBatch
+from runtime.engine.sampling_batch import SamplingBatch
 from runtime.protocol.data import Sampling
 
 PLAIN = Sampling(temperature=1.0, top_p=1.0, top_k=0, seed=1, max_tokens=1)
@@ -20,8 +21,10 @@ def sampled_row(sampling: Sampling, *, position: int = 0) -> SampledRow:
     return SampledRow(sampling=sampling, position=position, history=history)
 
 
-def picks_of(logits_RV: Tensor, rows: Sequence[SampledRow]) -> list[Pick]:
-    return SamplingBatch(rows).sample(logits_RV, MEMORY)
+def picks_of(logits_RV: Tensor, rows: Sequence[SampledRow]) -> list[Drawn]:
+    """Of rows that each leave a token to draw."""
+    picks = SamplingBatch(rows).sample(logits_RV, MEMORY)
+    return [pick for pick in picks if pick is not None]
 
 
 def draws(logits_V: Tensor, sampling: Sampling, *, count: int) -> list[int]:

@@ -139,6 +139,12 @@ class SharedStages:
             )
             for name, (first, end) in STAGES.items()
         }
+        self.processes = {
+            name: StageProcess(
+                peer_events=self._taker(name), clock=self.clock, sleep=lambda _: None
+            )
+            for name in STAGES
+        }
         self.stages = {
             name: Stage(
                 name,
@@ -153,9 +159,7 @@ class SharedStages:
                 EngineOptions(),
                 generation=GENERATION,
                 peers=addresses((*STAGES, *names)),
-                process=StageProcess(
-                    peer_events=self._taker(name), clock=self.clock, sleep=lambda _: None
-                ),
+                process=self.processes[name],
             )
             for name, runner in runners.items()
         }
@@ -172,7 +176,7 @@ class SharedStages:
         self.fronts[name] = Front(name, self, generation=generation)
         self.see(name, None)
         for stage, (first, end) in STAGES.items():
-            self.stages[stage].add(
+            self.processes[stage].orders.put(
                 Generation(
                     number=generation,
                     layers=range(first, end),

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from runtime.engine import attention
-from runtime.engine.attention import PagedAttention, Span
+from runtime.engine.attention import PagedAttention
 from runtime.engine.kv_cache import KvPools
-from runtime.engine.pages import BlockTable
+from runtime.engine.sequence import Chunk, Sequence, Work, passing
 from runtime.models.compiled.library import compiled_kernels
 from runtime.models.decoder import AttentionRule
 
@@ -31,6 +31,14 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def work_of(sequence: Sequence, *, position: int, rows: int) -> Work:
+    """Rows of a request whose keys and values are given by the test."""
+    chunk = Chunk(
+        position=position, n_tokens=rows, payload=memoryview(b""), is_sampled=False, arrival=0
+    )
+    return Work(sequence=sequence, chunk=chunk)
+
+
 class Step:
     """Decodes of `lengths` and, between the first two of them, a chunk of a prompt."""
 
@@ -47,18 +55,18 @@ class Step:
         dice = torch.Generator().manual_seed(1)
         blocks = [-(-length // PAGE_TOKENS) for length in (*lengths, 9)]
         pages = iter(torch.randperm(LAYERS * sum(blocks), generator=dice).tolist())
-        self.spans: list[Span] = []
+        self.works: list[Work] = []
         for index, length in enumerate((*lengths, 9)):
-            table = BlockTable(num_layers=LAYERS)
-            table.append([next(pages) for _ in range(LAYERS * blocks[index])])
+            sequence = passing(5, 5 + LAYERS)
+            sequence.table.append([next(pages) for _ in range(LAYERS * blocks[index])])
             rows = 1 if index < len(lengths) else 3
-            self.spans.append(Span(position=length - rows, n_tokens=rows, first=5, table=table))
-        chunk = self.spans.pop()
+            self.works.append(work_of(sequence, position=length - rows, rows=rows))
+        chunk = self.works.pop()
         if prompt:
-            self.spans.insert(1, chunk)
+            self.works.insert(1, chunk)
         shape = (LAYERS * sum(blocks), PAGE_TOKENS, kv_heads, head_size)
         self._pools = [torch.randn(shape, generator=dice).to(dtype) for _ in range(2)]
-        rows = sum(span.n_tokens for span in self.spans)
+        rows = sum(work.chunk.n_tokens for work in self.works)
         fused_TAH = torch.randn(rows, heads + 2 * kv_heads, head_size, generator=dice).to(dtype)
         self.query_TNH = fused_TAH[:, :heads]
         self.key_TKH = fused_TAH[:, heads : heads + kv_heads]
@@ -67,7 +75,7 @@ class Step:
     def run(self, rule: AttentionRule) -> tuple[Tensor, KvPools]:
         """What the rows of the second layer get, and the pages behind it."""
         pools = KvPools(key_PSKH=self._pools[0].clone(), value_PSKH=self._pools[1].clone())
-        attend = PagedAttention(self.spans, pools, gather_tokens=64)
+        attend = PagedAttention(self.works, pools, gather_tokens=64)
         return attend(6, self.query_TNH, self.key_TKH, self.value_TKH, rule), pools
 
 
@@ -115,9 +123,9 @@ def test_what_a_request_gets_depends_on_no_other() -> None:
     rule = AttentionRule(scale=0.25)
     together_TNH, _ = Step(prompt=False).run(rule)
     step = Step(prompt=False)
-    for row, span in enumerate(list(step.spans)):
+    for row, work in enumerate(list(step.works)):
         alone = Step(prompt=False)
-        alone.spans = [span]
+        alone.works = [work]
         alone.query_TNH = step.query_TNH[row : row + 1]
         alone.key_TKH = step.key_TKH[row : row + 1]
         alone.value_TKH = step.value_TKH[row : row + 1]
@@ -133,8 +141,8 @@ def test_what_a_row_gets_does_not_depend_on_the_chunks_of_its_prompt(
     tokens, size = 75, 24
     dice = torch.Generator().manual_seed(7)
     blocks = -(-tokens // PAGE_TOKENS)
-    table = BlockTable(num_layers=1)
-    table.append(torch.randperm(blocks, generator=dice).tolist())
+    sequence = passing(0, 1)
+    sequence.table.append(torch.randperm(blocks, generator=dice).tolist())
     fused_TAH = torch.randn(tokens, heads + 2 * kv_heads, size, generator=dice).to(dtype)
     rule = AttentionRule(scale=0.4, window=window)
 
@@ -143,10 +151,10 @@ def test_what_a_row_gets_does_not_depend_on_the_chunks_of_its_prompt(
         pools = KvPools(key_PSKH=pages, value_PSKH=pages.clone())
         parts = []
         for start, end in itertools.pairwise((0, *borders, tokens)):
-            span = Span(position=start, n_tokens=end - start, first=0, table=table)
+            work = work_of(sequence, position=start, rows=end - start)
             part_TAH = fused_TAH[start:end]
             parts.append(
-                PagedAttention([span], pools, gather_tokens=64)(
+                PagedAttention([work], pools, gather_tokens=64)(
                     0,
                     part_TAH[:, :heads],
                     part_TAH[:, heads : heads + kv_heads],

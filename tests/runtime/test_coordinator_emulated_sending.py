@@ -7,7 +7,7 @@ import pytest
 from emulated_cluster import MODEL
 
 from runtime.coordinator.main import main
-from runtime.engine.emulated_link_queue import queue_to
+from runtime.engine.emulated_link_queue import LinkQueue
 from runtime.engine.emulated_links import EmulatedSending
 from runtime.protocol.data import DType, Entry, Flag, Kind, Message
 from runtime.protocol.emulation import EmulatedNetwork, EmulationRefused, read_network
@@ -52,7 +52,7 @@ def network(*, bandwidth_bytes_per_s: float = 1000) -> EmulatedNetwork:
 
 
 def test_what_is_sent_takes_what_its_link_takes() -> None:
-    link = queue_to("a", network())
+    link = LinkQueue("a", network())
     link.push(prompt(100), now_s=0.0)
     assert link.advance(0.44) == []
     link.push(prompt(50), now_s=0.44)
@@ -74,7 +74,7 @@ def test_what_a_slow_link_has_not_sent_yet_lets_no_other_wait() -> None:
 
 
 def test_a_release_overtakes_prompts_that_wait() -> None:
-    link = queue_to("a", network())
+    link = LinkQueue("a", network())
     for message in (*(prompt(100) for _ in range(3)), RELEASE):
         link.push(message, now_s=0.0)
     assert [message.kind for message in link.advance(5.0)] == [

@@ -11,7 +11,7 @@ from in_memory_network import InMemoryNetwork
 from pydantic import ValidationError
 
 from planner.domain.node_memory import EndRoom, NodeMemory
-from runtime.engine.emulated_link_queue import LinkQueue, queue_to, wire_bytes
+from runtime.engine.emulated_link_queue import LinkQueue, wire_bytes
 from runtime.engine.emulated_links import EmulatedLinks
 from runtime.engine.emulated_runner import EmulatedRunner, made_up_token, step_s
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
@@ -176,13 +176,13 @@ def link(
     *, latency_s: float = 0.0, decode_first: bool = True, piece_s: float | None = None
 ) -> LinkQueue:
     """A row takes a second."""
-    return LinkQueue(
-        model=MODEL,
-        s_per_byte=1 / MODEL.activation_bytes_per_token,
-        latency_s=latency_s,
-        decode_first=decode_first,
-        piece_s=piece_s,
+    row_bytes = MODEL.activation_bytes_per_token
+    network = emulation_of(
+        links={"b": {"bandwidth_bytes_per_s": row_bytes, "latency_s": latency_s}},
+        transmission="decode_first" if decode_first else "fifo",
+        piece_bytes=None if piece_s is None else piece_s * row_bytes,
     )
+    return LinkQueue("b", network)
 
 
 def rows(n_tokens: int) -> Message:
@@ -232,12 +232,12 @@ def test_the_published_links_let_nothing_overtake() -> None:
 
 def test_the_time_scale_stretches_transmission_latency_and_pieces() -> None:
     links = {"b": {"bandwidth_bytes_per_s": 1e3, "latency_s": 0.25}}
-    queue = queue_to("b", emulation_of(links=links, time_scale=2.0, piece_bytes=500.0))
+    queue = LinkQueue("b", emulation_of(links=links, time_scale=2.0, piece_bytes=500.0))
     queue.push(rows(2), now_s=0.0)
     queue.push(message(1), now_s=0.1)
     assert queue.next_s() == 1.0
     assert arrivals(queue, 3.4, 3.5, 6.4, 6.5) == [[], [1], [], [2]]
-    at_once = queue_to("c", emulation_of(links=links))
+    at_once = LinkQueue("c", emulation_of(links=links))
     at_once.push(rows(2), now_s=0.0)
     assert arrivals(at_once, 1e-9) == [[2]]
 

@@ -228,7 +228,9 @@ def run(loop: Loop, *, until_s: float, watches: bool = True) -> Stage:
         EngineOptions(),
         generation=1,
         process=StageProcess(
-            shared_cores=SharedCores(loop.read, threads=1, most=6.0) if watches else None,
+            cores_shared_by=lambda _: (
+                SharedCores(loop.read, threads=1, most=6.0) if watches else None
+            ),
             clock=loop.clock,
             sleep=loop.sleep,
         ),

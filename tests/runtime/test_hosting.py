@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import replace
+from queue import SimpleQueue
 
 from emulated_cluster import LAYERS, MODEL, emulation_of
 from fake_web import wait_until
@@ -59,11 +60,13 @@ class Rig:
         self.runner = SlowLoader(emulation(max_layers=max_layers))
         self.events: list[StageEvent] = []
         self.met: list[tuple[PeerAddress, ...]] = []
+        self.orders: SimpleQueue[Generation] = SimpleQueue()
         self.hosting = Hosting(
             generation(1, range(4)),
             host=self,
             kv_manager=self.runner.kv_manager,
             holdings=self.runner,
+            orders=self.orders,
             tell=self.events.append,
             meet=self.met.append,
         )
@@ -119,7 +122,7 @@ def generation(number: int, layers: range) -> Generation:
 def test_pages_make_room_for_layers_before_they_come_and_get_it_back_when_others_go() -> None:
     rig = Rig()
     assert rig.runner.kv_manager.total == 500
-    rig.hosting.order(generation(2, range(2, 6)))
+    rig.orders.put(generation(2, range(2, 6)))
     rig.hosting.advance()
     assert (rig.runner.kv_manager.total, len(rig.runner.held)) == (300, 4)
     assert rig.hosting.ranges == {1: range(4)}
@@ -137,10 +140,10 @@ def test_pages_make_room_for_layers_before_they_come_and_get_it_back_when_others
 
 def test_one_that_still_loads_is_given_up_for_the_next() -> None:
     rig = Rig()
-    rig.hosting.order(generation(2, range(2, 8)))
+    rig.orders.put(generation(2, range(2, 8)))
     rig.hosting.advance()
     assert rig.runner.kv_manager.total == 100
-    rig.hosting.order(generation(3, range(2, 5)))
+    rig.orders.put(generation(3, range(2, 5)))
     rig.hosting.advance()
     rig.until_told(ReadyEvent)
     assert rig.hosting.ranges == {1: range(4), 3: range(2, 5)}
@@ -152,7 +155,7 @@ def test_one_that_still_loads_is_given_up_for_the_next() -> None:
 
 def test_layers_that_one_that_loads_needs_outlive_the_generation_that_brought_them() -> None:
     rig = Rig()
-    rig.hosting.order(generation(2, range(2, 6)))
+    rig.orders.put(generation(2, range(2, 6)))
     rig.hosting.advance()
     rig.hosting.retire(1)
     rig.until_told(RetiredEvent, ReadyEvent)
@@ -163,7 +166,7 @@ def test_layers_that_one_that_loads_needs_outlive_the_generation_that_brought_th
 
 def test_a_node_that_holds_no_more_layers_says_that_a_process_of_its_own_might() -> None:
     rig = Rig(max_layers=5)
-    rig.hosting.order(generation(2, range(2, 6)))
+    rig.orders.put(generation(2, range(2, 6)))
     rig.until_told(CannotAddEvent)
     (refusal,) = rig.events
     assert isinstance(refusal, CannotAddEvent)
@@ -176,7 +179,7 @@ def test_the_layers_of_the_last_generation_stay_for_the_next() -> None:
     rig = Rig()
     rig.hosting.retire(1)
     assert rig.runner.held == set(range(4))
-    rig.hosting.order(generation(2, range(1, 3)))
+    rig.orders.put(generation(2, range(1, 3)))
     rig.until_told(RetiredEvent, ReadyEvent)
     assert rig.runner.held == {1, 2}
     assert rig.runner.kv_manager.total == 700

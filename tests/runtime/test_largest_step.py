@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.engine.largest_step import pages_beside_step
+from runtime.engine.largest_step import DeviceMemory, pages_beside_step
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import BudgetTooSmall
 
@@ -11,7 +11,7 @@ LIMITS = EngineLimits(
 )
 
 
-class ToyMemory:
+class ToyMemory(DeviceMemory):
     """A device with `free` bytes beside what tensors of this process take."""
 
     def __init__(self, *, allocated: int, free: int) -> None:

@@ -11,7 +11,6 @@ from runtime.engine.helix_engine import HelixEngine
 from runtime.engine.limits import EngineLimits
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.profiler import rehearsal
-from runtime.profiler.measured_layers import MeasuredLayers
 from runtime.profiler.rehearsal import Beside, NoAnswer, Turn, beside, rehearse
 
 LIMITS = EngineLimits(page_tokens=4, max_batch_tokens=64, max_context_tokens=12)
@@ -22,7 +21,7 @@ def rehearsed(checkpoint: Path) -> Beside:
     ticks = itertools.count()
     return rehearse(
         checkpoint,
-        MeasuredLayers(HelixEngine(WeightSource(folder=checkpoint))),
+        HelixEngine(WeightSource(folder=checkpoint)),
         limits=LIMITS,
         clock=lambda: next(ticks) * TICK_S,
         rest_s=0.0,

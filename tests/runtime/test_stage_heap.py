@@ -12,7 +12,7 @@ import pytest
 _PROGRAM = """
 import resource, sys
 import torch
-from runtime.engine.heap import keep_freed_memory
+from runtime.free_memory import keep_freed_memory
 from runtime.engine.host_memory import host_memory
 from runtime.engine.sampled_row import SampledRow
 from runtime.engine.sampling_batch import SamplingBatch

@@ -11,9 +11,9 @@ import pytest
 import torch
 from in_memory_network import InMemoryNetwork
 
-from runtime.engine.backend import Opened
+from runtime.engine.backend import ModelShape, Opened
 from runtime.engine.grammar import Grammars
-from runtime.engine.intake import MAX_TOMBSTONES, Intake, StageShape
+from runtime.engine.intake import MAX_TOMBSTONES, Intake
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.limits import EngineLimits
 from runtime.engine.model_backend import ModelBackend
@@ -30,13 +30,13 @@ from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason
 from runtime.protocol.engine_options import EngineOptions
 
 GENERATION = 2
-SHAPE = StageShape(
-    name="a",
+SHAPE = ModelShape(
+    first=0,
+    end=2,
     num_layers=2,
     hidden_size=4,
     vocab_size=300,
     dtype=DType.FLOAT32,
-    max_context_tokens=64,
 )
 
 
@@ -68,7 +68,9 @@ def prompt(request: int, *, max_tokens: int = 4) -> Message:
 def make_intake() -> tuple[Intake, list[Sequence]]:
     forgotten: list[Sequence] = []
     intake = Intake(
+        "a",
         SHAPE,
+        max_context_tokens=64,
         ranges={GENERATION: range(2)},
         running_requests=RunningRequests(),
         admit=admit_all,
@@ -86,7 +88,9 @@ def test_a_request_stays_in_its_generation_and_ends_with_it() -> None:
     forgotten: list[Sequence] = []
     ranges = {GENERATION: range(2), GENERATION + 1: range(2)}
     intake = Intake(
+        "a",
         SHAPE,
+        max_context_tokens=64,
         ranges=ranges,
         running_requests=RunningRequests(),
         admit=admit_all,

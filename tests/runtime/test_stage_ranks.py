@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import family_checkpoints
@@ -12,40 +11,48 @@ import torch
 from family_checkpoints import COMPACT, LAYERS, VOCABULARY
 
 from runtime.engine.backend import CannotRun
-from runtime.engine.follower import RankPart, RankShare
-from runtime.engine.helix_ranks import HelixShare
+from runtime.engine.helix_engine import HelixEngine, HelixRank
 from runtime.engine.kv_cache import KvCache
+from runtime.engine.limits import EngineLimits
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.ranks import RankGroup, RankLost, Runner
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
+from runtime.engine.stage_engine import RankPlace, RankTask
 from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import read_config
 from runtime.models.free_memory import free_bytes
 from runtime.models.weights import load_decoder
 from runtime.protocol.data import Hop, Route, Sampling
+from runtime.protocol.engines import ComputeDtype, EngineSettings
 
 SAMPLING = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=1)
 PAGES, PAGE_TOKENS, CONTEXT = 200, 4, 64
 
 
-def share_of(checkpoint: Path, *, first: int = 0, end: int = LAYERS) -> HelixShare:
-    return HelixShare(
-        checkpoint=checkpoint,
-        first=first,
-        end=end,
-        page_tokens=PAGE_TOKENS,
-        max_context_tokens=CONTEXT,
-        threads=1,
-        device_type="cpu",
-        dtype_name="float32",
+def task_of(
+    checkpoint: Path,
+    *,
+    first: int = 0,
+    end: int = LAYERS,
+    engine_type: type[HelixEngine] = HelixEngine,
+) -> RankTask:
+    return RankTask(
+        engine_type=engine_type,
+        folder=checkpoint,
+        settings=EngineSettings(compute_dtype=ComputeDtype.FLOAT32),
+        layers=range(first, end),
+        limits=EngineLimits(
+            page_tokens=PAGE_TOKENS, max_batch_tokens=CONTEXT, max_context_tokens=CONTEXT
+        ),
         wire_dtype=torch.float32,
+        threads=1,
     )
 
 
 def open_group(
-    share: RankShare, ranks: int, on_lost: Callable[[str], None] = lambda _message: None
+    task: RankTask, ranks: int, on_lost: Callable[[str], None] = lambda _message: None
 ) -> RankGroup:
-    return RankGroup.open(share, ranks=ranks, progress=lambda _done, _total: None, on_lost=on_lost)
+    return RankGroup.open(task, ranks=ranks, progress=lambda _done, _total: None, on_lost=on_lost)
 
 
 def run_steps(runner: Runner) -> list[torch.Tensor]:
@@ -97,7 +104,7 @@ def test_a_stage_of_several_processes_gives_the_logits_of_one(
     )
     cache = KvCache(config, pages=PAGES, page_tokens=PAGE_TOKENS, device=cpu)
     expected = run_steps(ModelRunner(whole, cache, max_context_tokens=CONTEXT))
-    group = open_group(share_of(tmp_path), ranks)
+    group = open_group(task_of(tmp_path), ranks)
     try:
         assert 0 < group.free_bytes < free_bytes(cpu) / ranks * 1.5
         runner = group.make_runner(pages=PAGES)
@@ -122,7 +129,7 @@ def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Pat
         lost.append(message)
         heard.set()
 
-    group = open_group(share_of(tmp_path), 2, on_lost)
+    group = open_group(task_of(tmp_path), 2, on_lost)
     try:
         runner = group.make_runner(pages=PAGES)
         group._children._processes[0].kill()
@@ -134,29 +141,26 @@ def test_a_rank_that_ends_is_told_of_and_no_step_is_run_without_it(tmp_path: Pat
         group.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneRefuses:
-    """A share that rank 1 cannot take."""
+class OneRefuses(HelixEngine):
+    """Layers of which rank 1 cannot take its share."""
 
-    share: HelixShare
-
-    def part(self, *, rank: int, ranks: int, meeting: str) -> RankPart:
-        if rank == 1:
+    def rank(self, place: RankPlace, layers: range, limits: EngineLimits) -> HelixRank:
+        if place.rank == 1:
             raise CannotRun("its GPU is gone")
-        return self.share.part(rank=rank, ranks=ranks, meeting=meeting)
+        return super().rank(place, layers, limits)
 
 
 @pytest.mark.processes
 def test_a_rank_that_refuses_ends_the_stage_before_the_others_wait_for_it(tmp_path: Path) -> None:
     family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
     with pytest.raises(RankLost, match="rank 1: its GPU is gone"):
-        open_group(OneRefuses(share=share_of(tmp_path)), 2)
+        open_group(task_of(tmp_path, engine_type=OneRefuses), 2)
 
 
 @pytest.mark.processes
 def test_what_keeps_a_rank_from_loading_is_told(tmp_path: Path) -> None:
     family_checkpoints.save(COMPACT["llama 2"], tmp_path, seed=3)
     with pytest.raises(Exception, match=r"layers \[4, 9\) are not in"):
-        open_group(share_of(tmp_path, first=4, end=9), 2)
+        open_group(task_of(tmp_path, first=4, end=9), 2)
     with pytest.raises(CheckpointError, match="cannot be dealt to 3"):
-        open_group(share_of(tmp_path), 3)
+        open_group(task_of(tmp_path), 3)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from planner.domain.cluster import COORDINATOR
-from runtime.engine.intake import Intake, StageShape
+from runtime.engine.backend import ModelShape
+from runtime.engine.intake import Intake
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import RequestKey
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Reason, Route, Sampling
@@ -28,16 +29,18 @@ OTHERS = ("a", "b", "c", COORDINATOR, "stranger")
 
 def stage(name: str) -> Intake:
     hop = next(hop for hop in ROUTE.hops if hop.node == name)
-    shape = StageShape(
-        name=name,
+    shape = ModelShape(
+        first=hop.first,
+        end=hop.end,
         num_layers=6,
         hidden_size=HIDDEN,
         vocab_size=300,
         dtype=DType.FLOAT32,
-        max_context_tokens=64,
     )
     return Intake(
+        name,
         shape,
+        max_context_tokens=64,
         ranges={GENERATION: range(hop.first, hop.end)},
         running_requests=RunningRequests(),
         admit=lambda *_sequence, **_rows: Reason.NONE,

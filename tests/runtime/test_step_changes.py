@@ -78,20 +78,15 @@ class Writes(StepRunner):
             dtype=torch.float32,
             wire_dtype=torch.float32,
         )
-        super().__init__(shape, CPU)
-        self._cache = KvCache(
-            CONFIG, pages=PAGES, page_tokens=PAGE_TOKENS, device=CPU, most_pages=PAGES
-        )
-        self._cache.key_PSKH.fill_(-1)  # what requests before left there
+        cache = KvCache(CONFIG, pages=PAGES, page_tokens=PAGE_TOKENS, device=CPU)
+        super().__init__(shape, CPU, cache)
+        self.pages_PSKH = cache.key_PSKH
+        self.pages_PSKH.fill_(-1)  # what requests before left there
         self.found: list[Tensor] = []
 
     @property
     def held(self) -> Collection[int]:
         return range(LAYERS)
-
-    @property
-    def cache(self) -> KvCache:
-        return self._cache
 
     @property
     def weights_bytes(self) -> int:
@@ -106,8 +101,8 @@ class Writes(StepRunner):
                 range(work.chunk.position, work.chunk.end), ids_T, strict=True
             ):
                 block, slot = divmod(position, PAGE_TOKENS)
-                self._cache.key_PSKH[pages_LB[:, block], slot] = token.float()
-            held_LT = self._cache.key_PSKH[pages_LB, :, 0, 0].flatten(1)
+                self.pages_PSKH[pages_LB[:, block], slot] = token.float()
+            held_LT = self.pages_PSKH[pages_LB, :, 0, 0].flatten(1)
             self.found.append(held_LT.clone())
         return torch.empty(0)
 
@@ -136,8 +131,7 @@ class Loopback:
 
 
 class StepsOfManyRequests(RuleBasedStateMachine):
-    """Requests come, run in steps of their own choice, are preempted, end, share prompts, and the
-    pool changes its size."""
+    """Requests come, run in steps of their own choice, are preempted, end, and share prompts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,16 +205,6 @@ class StepsOfManyRequests(RuleBasedStateMachine):
         if self.done[sequence] >= PAGE_TOKENS:
             name = BlockName(digest=bytes([prompt]), first=sequence.first, end=sequence.end)
             self.kv_manager.publish(sequence.table, block=0, name=name)
-
-    @precondition(lambda self: self.done)
-    @rule(data=st.data())
-    def end_one_and_give_up_its_room(self, data: st.DataObject) -> None:
-        self.end(data)
-        self.runner.cache.resize(max(1, self.kv_manager.used), self.tables)
-
-    @rule()
-    def grow(self) -> None:
-        self.runner.cache.resize(PAGES, self.tables)
 
     @invariant()
     def copies_are_of_requests_that_ran(self) -> None:

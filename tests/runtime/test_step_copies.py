@@ -37,17 +37,14 @@ class ToyRunner(StepRunner):
             dtype=torch.float32,
             wire_dtype=torch.float32,
         )
-        super().__init__(shape, device)
+        cache: Any = SimpleNamespace(kv_manager=None, nbytes=0)
+        super().__init__(shape, device, cache)
         self.host = HostMemory(device, pinned=None)
         self._held = held
 
     @property
     def held(self) -> range:
         return self._held
-
-    @property
-    def cache(self) -> Any:
-        return SimpleNamespace(kv_manager=None, nbytes=0)
 
     @property
     def weights_bytes(self) -> int:

@@ -37,7 +37,7 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.vllm_attention import RaggedBatch
 from runtime.engine.vllm_graphs import DecodeGraphs, graph_sizes
-from runtime.engine.vllm_loading import open_layers
+from runtime.engine.vllm_loading import check_layers
 from runtime.engine.vllm_runner import VllmRunner
 from runtime.protocol.data import Hop, Route
 
@@ -176,13 +176,7 @@ def on_meta(tmp_path_factory: pytest.TempPathFactory) -> Any:
     limits = EngineLimits(page_tokens=PAGE_TOKENS, max_batch_tokens=64, max_context_tokens=256)
     with pytest.MonkeyPatch.context() as monkeypatch:
         play("TRITON_ATTN", monkeypatch)
-        opened = open_layers(
-            folder,
-            sizes,
-            range(LAYERS),
-            limits=limits,
-            progress=no_progress,
-        )
+        opened = check_layers(folder, sizes, range(LAYERS), limits=limits).read(no_progress)
     model = opened.model
     with set_current_vllm_config(model._config):
         for kind in model._kinds:
@@ -305,7 +299,7 @@ def test_decodes_as_graphs_give_the_same_tokens_from_buffers_that_stay(
         return replay
 
     play("TRITON_ATTN", monkeypatch)
-    monkeypatch.setattr(vllm_loading, "open_layers", partial(open_layers, record=record))
+    monkeypatch.setattr(vllm_loading, "check_layers", partial(check_layers, record=record))
     check_equal(VLLM_FAMILIES[name], tmp_path, seed=0, max_tokens=8)
     assert set(recorded) <= set(graph_sizes(16))
     assert len(replayed) > 3 * len(recorded) > 0
@@ -321,7 +315,7 @@ def test_without_memory_to_record_steps_run_as_they_are(
         raise torch.OutOfMemoryError
 
     play("TRITON_ATTN", monkeypatch)
-    monkeypatch.setattr(vllm_loading, "open_layers", partial(open_layers, record=record))
+    monkeypatch.setattr(vllm_loading, "check_layers", partial(check_layers, record=record))
     check_equal(VLLM_FAMILIES["Llama"], tmp_path, seed=0, max_tokens=8)
     assert tried
 
@@ -383,7 +377,7 @@ def test_the_largest_step_runs_all_layers_and_the_head(
     save(VLLM_FAMILIES["Llama"], tmp_path, seed=0)
     sizes = read_sizes(tmp_path)
     limits = EngineLimits(page_tokens=PAGE_TOKENS, max_batch_tokens=64, max_context_tokens=256)
-    opened = open_layers(tmp_path, sizes, range(LAYERS), limits=limits, progress=no_progress)
+    opened = check_layers(tmp_path, sizes, range(LAYERS), limits=limits).read(no_progress)
     ran: list[str] = []
     for name, module in opened.model._model.named_modules():
         module.register_forward_hook(lambda *_, name=name: ran.append(name))

@@ -25,8 +25,10 @@ from runtime.checkpoints.model_facts import read_sizes
 from runtime.engine.backend import CannotRun
 from runtime.engine.limits import EngineLimits
 from runtime.engine.ranks import RankGroup, RankLost
+from runtime.engine.stage_engine import RankTask
 from runtime.models.model_config import DTYPES
 from runtime.models.tiny_checkpoint import make_tiny_checkpoint
+from runtime.protocol.engines import AUTOMATIC
 
 pytestmark = [
     pytest.mark.skipif(not IS_VLLM, reason="runs in vLLM's environment: make test-vllm"),
@@ -58,7 +60,7 @@ Open = Callable[..., RankGroup]
 def open_group() -> Iterator[Open]:
     """Opens a stage of two ranks, this process and another; one at a time."""
     from runtime.engine import vllm_compat
-    from runtime.engine.vllm_ranks import VllmShare
+    from runtime.engine.vllm_engine import VllmEngine
 
     groups: list[RankGroup] = []
 
@@ -71,9 +73,10 @@ def open_group() -> Iterator[Open]:
     ) -> RankGroup:
         vllm_compat.leave_ranks()  # where this process ran layers alone
         sizes = read_sizes(checkpoint)
-        share = VllmShare(
-            checkpoint=checkpoint,
-            sizes=sizes.of_rank(2),
+        task = RankTask(
+            engine_type=VllmEngine,
+            folder=checkpoint,
+            settings=AUTOMATIC,
             layers=layers,
             limits=EngineLimits(
                 page_tokens=PAGE_TOKENS,
@@ -82,9 +85,8 @@ def open_group() -> Iterator[Open]:
             ),
             wire_dtype=DTYPES[sizes.dtype_name],
             threads=1,
-            device_type="cpu",
         )
-        groups.append(RankGroup.open(share, ranks=2, progress=no_progress, on_lost=on_lost))
+        groups.append(RankGroup.open(task, ranks=2, progress=no_progress, on_lost=on_lost))
         return groups[-1]
 
     yield open_one
