@@ -97,21 +97,13 @@ def _of_kinds(name: str, words: str, labels: dict[str, str], **numbers: float) -
 def _of_links(links: dict[str, LinkStats], node: str) -> Iterator[Metric]:
     ends = [({"source": node, "target": peer}, link) for peer, link in links.items()]
     rate = "As measured; a floor until the link was seen full"
-    yield gauge(
-        "helix_agent_link_bandwidth_bytes_per_second",
-        rate,
-        [(end, link.bandwidth_bytes_per_s) for end, link in ends],
-    )
-    yield gauge(
-        "helix_agent_link_rtt_seconds",
-        "Round trip of the idle link",
-        [(end, link.rtt_s) for end, link in ends],
-    )
-    yield gauge(
-        "helix_agent_link_queueing_seconds",
-        "How much longer the last round trip took",
-        [(end, link.queueing_s) for end, link in ends],
-    )
+    for name, words, field in (
+        ("bandwidth_bytes_per_second", rate, "bandwidth_bytes_per_s"),
+        ("rtt_seconds", "Round trip of the idle link", "rtt_s"),
+        ("queueing_seconds", "How much longer the last round trip took", "queueing_s"),
+    ):
+        values = [(end, getattr(link, field)) for end, link in ends]
+        yield gauge(f"helix_agent_link_{name}", words, values)
     lanes = [
         ({**end, "lane": lane}, sent)
         for end, link in ends

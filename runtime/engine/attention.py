@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.engine.kv_cache import KvPools
+from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Chunk, Work
 from runtime.models.compiled.library import DTYPES, MULTIPLE, Kernels, SpanRows, compiled_kernels
 from runtime.models.decoder import AttentionRule
@@ -42,7 +42,7 @@ class PagedAttention:
     tokens gathered at once for decodes (one request is always gathered whole).
     """
 
-    def __init__(self, works: Items[Work], cache: KvPools, *, gather_tokens: int) -> None:
+    def __init__(self, works: Items[Work], cache: KvCache, *, gather_tokens: int) -> None:
         self._cache = cache
         self._device = cache.key_PSKH.device
         self._works = works
@@ -194,7 +194,7 @@ class PagedAttention:
         return start, key_CKH, value_CKH
 
 
-def _kernels_for(cache: KvPools) -> Kernels | None:
+def _kernels_for(cache: KvCache) -> Kernels | None:
     """The compiled ones, where they can run over these pages."""
     pool_PSKH = cache.key_PSKH
     if pool_PSKH.device.type != "cpu" or pool_PSKH.dtype not in DTYPES:

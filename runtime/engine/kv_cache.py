@@ -8,7 +8,6 @@ Legend: P pages, S tokens per page, K KV heads, H head size.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,18 +21,6 @@ from runtime.models.model_config import ModelConfig
 def page_bytes(sizes: DecoderSizes, *, page_tokens: int) -> int:
     """Keys and values of `page_tokens` tokens in one layer."""
     return page_tokens * sizes.kv_token_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvPools:
-    """The pages' memory alone."""
-
-    key_PSKH: Tensor
-    value_PSKH: Tensor
-
-    @property
-    def page_tokens(self) -> int:
-        return self.key_PSKH.shape[1]
 
 
 class PageCache(ABC):
@@ -94,12 +81,8 @@ class KvCache(PageCache):
         super().__init__(*keys_and_values, pages=pages, page_tokens=page_tokens)
 
     @property
-    def pools(self) -> KvPools:
-        """Until the next `resize`: do not keep them."""
-        return KvPools(key_PSKH=self.key_PSKH, value_PSKH=self.value_PSKH)
-
-    @property
     def key_PSKH(self) -> Tensor:
+        """Until the next `resize`: do not keep it."""
         return self._memories[0].pages_P
 
     @property

@@ -71,7 +71,7 @@ class ModelRunner(StepRunner):
         return self.decoder.embed(token_ids_R)
 
     def _prepare_layers(self, layers: range, works: list[Work], parcel: Parcel) -> RunLayers:
-        attend = PagedAttention(works, self.cache.pools, gather_tokens=self._gather_tokens)
+        attend = PagedAttention(works, self.cache, gather_tokens=self._gather_tokens)
 
         def run(hidden_RD: Tensor, _: Tensor, rows_R: Tensor | None) -> Tensor:
             rotation = self._rotation if rows_R is None else self._rotation.of_rows(rows_R)

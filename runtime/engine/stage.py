@@ -257,8 +257,7 @@ class Stage:
         return self._counters.told(
             self._backend,
             running_requests=self._running_requests,
-            decode_cap=self._pace.decode_cap,
-            shared_cores=self._pace.shared_cores,
+            pace=self._pace,
             prefix_tokens_total=self._admission.prefix_tokens_total,
             links=self._process.link_stats(),
         )

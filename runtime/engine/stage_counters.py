@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from runtime.engine.backend import Backend
-from runtime.engine.decode_cap import DecodeCap
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Work
-from runtime.engine.shared_cores import SharedCores
+from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import LinkStats, StageStats
 
 
@@ -51,13 +50,12 @@ class StageCounters:
         backend: Backend,
         *,
         running_requests: RunningRequests,
-        decode_cap: DecodeCap,
-        shared_cores: SharedCores | None,
+        pace: StepPace,
         prefix_tokens_total: int,
         links: dict[str, LinkStats],
     ) -> StageStats:
         """With the state that the stage's parts are in now."""
-        kv_manager = backend.kv_manager
+        kv_manager, decode_cap, cores = backend.kv_manager, pace.decode_cap, pace.shared_cores
         return StageStats(
             kv_pages_total=kv_manager.total,
             kv_pages_used=kv_manager.used,
@@ -73,7 +71,7 @@ class StageCounters:
             kv_bytes=backend.kv_bytes,
             decode_cap=decode_cap.limit(resident=running_requests.decoding),
             micro_batches=decode_cap.micro_batches,
-            steps_at_once=None if shared_cores is None else shared_cores.bound,
+            steps_at_once=None if cores is None else cores.bound,
             preemptions_total=self.preemptions,
             prefix_tokens_total=prefix_tokens_total,
             emulated=backend.emulated,

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from runtime.engine import attention
 from runtime.engine.attention import PagedAttention
-from runtime.engine.kv_cache import KvPools
+from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Chunk, Sequence, Work, passing
 from runtime.models.compiled.library import compiled_kernels
 from runtime.models.decoder import AttentionRule
+from runtime.models.model_config import ModelConfig
 
 pytestmark = pytest.mark.skipif(
     compiled_kernels() is None, reason="the kernels were not built here, or the CPU has no AVX2"
@@ -37,6 +38,28 @@ def work_of(sequence: Sequence, *, position: int, rows: int) -> Work:
         position=position, n_tokens=rows, payload=memoryview(b""), is_sampled=False, arrival=0
     )
     return Work(sequence=sequence, chunk=chunk)
+
+
+def cache_of(key_PSKH: Tensor, value_PSKH: Tensor) -> KvCache:
+    """Pages that hold copies of these."""
+    pages, page_tokens, kv_heads, head_size = key_PSKH.shape
+    config = ModelConfig(
+        num_layers=LAYERS,
+        hidden_size=kv_heads * head_size,
+        intermediate_size=1,
+        num_heads=kv_heads,
+        num_kv_heads=kv_heads,
+        head_size=head_size,
+        vocab_size=3,
+        layer_bytes=(1,) * LAYERS,
+        tie_word_embeddings=False,
+        max_position_embeddings=64,
+        dtype_name=str(key_PSKH.dtype).removeprefix("torch."),
+    )
+    cache = KvCache(config, pages=pages, page_tokens=page_tokens, device=key_PSKH.device)
+    cache.key_PSKH.copy_(key_PSKH)
+    cache.value_PSKH.copy_(value_PSKH)
+    return cache
 
 
 class Step:
@@ -72,9 +95,9 @@ class Step:
         self.key_TKH = fused_TAH[:, heads : heads + kv_heads]
         self.value_TKH = fused_TAH[:, heads + kv_heads :]
 
-    def run(self, rule: AttentionRule) -> tuple[Tensor, KvPools]:
+    def run(self, rule: AttentionRule) -> tuple[Tensor, KvCache]:
         """What the rows of the second layer get, and the pages behind it."""
-        pools = KvPools(key_PSKH=self._pools[0].clone(), value_PSKH=self._pools[1].clone())
+        pools = cache_of(*self._pools)
         attend = PagedAttention(self.works, pools, gather_tokens=64)
         return attend(6, self.query_TNH, self.key_TKH, self.value_TKH, rule), pools
 
@@ -148,7 +171,7 @@ def test_what_a_row_gets_does_not_depend_on_the_chunks_of_its_prompt(
 
     def run_in(*borders: int) -> Tensor:
         pages = torch.zeros(blocks, PAGE_TOKENS, kv_heads, size, dtype=dtype)
-        pools = KvPools(key_PSKH=pages, value_PSKH=pages.clone())
+        pools = cache_of(pages, pages)
         parts = []
         for start, end in itertools.pairwise((0, *borders, tokens)):
             work = work_of(sequence, position=start, rows=end - start)

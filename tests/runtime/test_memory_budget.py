@@ -131,7 +131,7 @@ def measured(first, end, budget):
     del warm
     before = anonymous()
     stage = opened(first, end, budget)
-    pools = stage.backend._runner.cache.pools
+    pools = stage.backend._runner.cache
     pools.key_PSKH.fill_(1), pools.value_PSKH.fill_(1)
     held = anonymous() - before
     batch = stage.limits.max_batch_tokens
