@@ -34,10 +34,15 @@ def filtered(
 ) -> dict[str, Any]:
     """For a template: a `page` of the rows, the `form` of the filters, and `is_filtered`."""
     chosen = filters(request.GET, queryset=rows, request=request)
+    narrowing = {
+        name
+        for name, one in chosen.filters.items()
+        if not isinstance(one, django_filters.OrderingFilter)
+    }
     return {
         "page": page_of(request, chosen.qs),
         "form": chosen.form,
-        "is_filtered": any(request.GET.get(name) for name in chosen.filters),
+        "is_filtered": any(request.GET.get(name) for name in narrowing),
     }
 
 
@@ -46,7 +51,7 @@ def list_page(
     template: str,
     rows: QuerySet[Any],
     *,
-    filters: type[ListFilter] | None = None,
+    filters: type[django_filters.FilterSet] | None = None,
     **context: Any,
 ) -> HttpResponse:
     """The template with a page of the rows."""

@@ -121,13 +121,7 @@ class ClusterViewSet(RowViewSet):
     @get(ReachabilitySerializer)
     def reach(self, cluster: Cluster) -> dict[str, Any]:
         """Which of its processes cannot reach which ports of others."""
-        parties = reachability.parties(cluster.pk, now=timezone.now())
-        return {
-            "processes": len(parties),
-            "untried": [party.name for party in parties if not party.reach.tried],
-            "cut": reachability.cut_pairs(parties),
-            "weights_cut": reachability.weights_cut_pairs(parties),
-        }
+        return reachability.reach_matrix(reachability.parties(cluster.pk, now=timezone.now()))
 
 
 def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:

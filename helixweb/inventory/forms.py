@@ -60,6 +60,12 @@ CLUSTER_FILTER = partial(
     label=gettext_lazy("Cluster"),
     empty_label=gettext_lazy("all"),
 )
+MODEL_FILTER = partial(
+    django_filters.ModelChoiceFilter,
+    queryset=LanguageModel.objects.all(),
+    label=gettext_lazy("Model"),
+    empty_label=gettext_lazy("all"),
+)
 
 
 class OfCluster:

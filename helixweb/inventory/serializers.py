@@ -87,10 +87,10 @@ class ReachabilitySerializer(serializers.Serializer[Any]):
     the hub.
     """
 
-    processes = serializers.IntegerField()
+    processes = serializers.IntegerField(source="count")
     untried = serializers.ListField(child=serializers.CharField())
-    cut = CutPairSerializer(many=True)
-    weights_cut = CutPairSerializer(many=True)
+    cut = CutPairSerializer(source="cuts", many=True)
+    weights_cut = CutPairSerializer(source="weights_cuts", many=True)
 
 
 class LanguageModelSerializer(RowSerializer):

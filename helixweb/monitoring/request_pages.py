@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.gantt import gantt
-from helixweb.common.pages import by_htmx, page_of
+from helixweb.common.pages import by_htmx, list_page
 from helixweb.deployment.models import LatestReport
 from helixweb.inventory.models import NodeState
 from helixweb.monitoring.models import TracedRequest
@@ -32,15 +32,10 @@ def requests(request: HttpRequest) -> HttpResponse:
     live = _live(request, now=timezone.now())
     if by_htmx(request):
         return render(request, "monitoring/_live_requests.html", {"live": live})
-    chosen = RequestFilter(request.GET, queryset=traced_requests(request), request=request)
-    context = {
-        "section": "requests",
-        "form": chosen.form,
-        "is_filtered": any(request.GET.get(name) for name in chosen.filters if name != "order"),
-        "page": page_of(request, chosen.qs),
-        "live": live,
-    }
-    return render(request, "monitoring/requests.html", context)
+    return list_page(
+        request, "monitoring/requests.html", traced_requests(request),
+        filters=RequestFilter, section="requests", live=live,
+    )  # fmt: skip
 
 
 def _live(scope: Any, *, now: datetime) -> dict[str, Any]:

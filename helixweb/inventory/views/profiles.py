@@ -16,8 +16,14 @@ from django.views.decorators.cache import never_cache
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.pages import ListFilter, filtered
-from helixweb.inventory.forms import CLUSTER_FILTER, EstimateForm, ProfileForm, ProfileImportForm
-from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile
+from helixweb.inventory.forms import (
+    CLUSTER_FILTER,
+    MODEL_FILTER,
+    EstimateForm,
+    ProfileForm,
+    ProfileImportForm,
+)
+from helixweb.inventory.models import Cluster, Node, Origin, Profile
 from helixweb.inventory.profile_view import profile_speed, profiles_memory, version_lines
 from helixweb.inventory.services import profile_versions
 from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
@@ -28,10 +34,7 @@ from planner.document import parse_document
 class ProfileFilter(ListFilter):
     """Of the list of profiles."""
 
-    model = django_filters.ModelChoiceFilter(
-        queryset=LanguageModel.objects.all(),
-        empty_label=gettext_lazy("all"),
-    )
+    model = MODEL_FILTER()
     cluster = CLUSTER_FILTER()
     origin = django_filters.ChoiceFilter(
         label=gettext_lazy("Source"),

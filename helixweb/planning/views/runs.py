@@ -3,20 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
+import django_filters
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import events, jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import by_htmx, form_page, page_of
+from helixweb.common.pages import by_htmx, form_page, list_page, page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.engines import left_out
+from helixweb.inventory.forms import CLUSTER_FILTER, MODEL_FILTER
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services.problems import models_of
 from helixweb.inventory.stale_profiles import StaleProfile, stale_profiles
@@ -38,26 +40,26 @@ from helixweb.planning.services import solving, starting
 from helixweb.planning.views.studies import ending, studies_context
 from planner import PlannerError
 
-RUNS_PER_PAGE = 30
 NODES_PER_PAGE = 100
+
+
+class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Of the list of plan runs; what cannot be read is left out."""
+
+    cluster = CLUSTER_FILTER()
+    model = MODEL_FILTER()
+    status = django_filters.ChoiceFilter(
+        label=gettext_lazy("State"),
+        empty_label=gettext_lazy("any"),
+        choices=[(name, gettext_lazy(name)) for name in PlanRun.Status.values],
+    )
 
 
 @needs(VIEWER)
 def plan_runs(request: HttpRequest) -> HttpResponse:
     """The newest first; `?cluster=`, `?model=`, `?status=` narrow them."""
     runs = PlanRun.objects.within(request).select_related("cluster", "model", "created_by", "plan")
-    chosen: dict[str, Any] = {name: query_id(request, name) for name in ("cluster", "model")}
-    status = request.GET.get("status", "")
-    chosen["status"] = status if status in PlanRun.Status.values else ""
-    runs = runs.filter(**{name: value for name, value in chosen.items() if value})
-    context = {
-        "page": page_of(request, runs, size=RUNS_PER_PAGE),
-        "clusters": Cluster.objects.within(request).only("name"),
-        "models": LanguageModel.objects.only("name"),
-        "statuses": PlanRun.Status.values,
-        **chosen,
-    }
-    return render(request, "planning/plan_runs.html", context)
+    return list_page(request, "planning/plan_runs.html", runs, filters=RunFilter)
 
 
 @needs(OPERATOR, OPERATOR)
