@@ -181,6 +181,11 @@ def rate_text(tokens_per_second: float | None) -> str:
     return UNKNOWN if tokens_per_second is None else tokens_per_s(tokens_per_second)
 
 
+def number_text(value: float | None) -> str:
+    """Of a quantity of any size."""
+    return UNKNOWN if value is None else f"{value:,.4g}"
+
+
 def of_capacity(flow: Any) -> str:
     """How much of what a NodeFlow or an EdgeFlow can carry it does."""
     return _("%(flow)s of %(capacity)s tokens/s") % {

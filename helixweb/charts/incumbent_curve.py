@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from helixweb.charts.chart import (
-    UNKNOWN,
     Chart,
     Trace,
     axes_layout,
     figure_json,
+    number_text,
     rate_text,
     tokens_per_s,
     trace,
@@ -133,7 +133,7 @@ def incumbent_curve(
         rows=tuple(
             (
                 f"{point.elapsed_s:.1f}",
-                *(() if goal is None else (_value(value),)),
+                *(() if goal is None else (number_text(value),)),
                 tokens_per_s(point.flow_tokens_per_s),
                 rate_text(point.upper_bound_tokens_per_s),
                 point.placer,
@@ -141,10 +141,6 @@ def incumbent_curve(
             for point, value in zip(points, values, strict=True)
         ),
     )  # fmt: skip
-
-
-def _value(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.4g}"
 
 
 def _summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
@@ -159,7 +155,7 @@ def _summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
     text = _("Best flow %(flow)s by %(reached)s") % said
     bounded = _("%(text)s; no plan can exceed %(bound)s tokens/s.")
     if goal is not None:
-        said |= {"name": _(goal.name), "unit": _(goal.unit), "last": _value(goal.values[-1])}
+        said |= {"name": _(goal.name), "unit": _(goal.unit), "last": number_text(goal.values[-1])}
         text = _("%(name)s %(last)s %(unit)s by %(reached)s, with a flow of %(flow)s") % said
         bounded = _("%(text)s; no flow can exceed %(bound)s tokens/s.")
         if goal.bounds and goal.bounds[-1] is not None:

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from helixweb.charts.chart import (
-    UNKNOWN,
     Chart,
     axes_layout,
     figure_json,
+    number_text,
     plain,
     tokens_per_s,
     trace,
@@ -77,7 +77,7 @@ def time_lines(
         rows=tuple(
             (
                 f"{times[index]:%Y-%m-%d %H:%M:%S}",
-                *(_cell(values[index]) for values in lines.values()),
+                *(number_text(values[index]) for values in lines.values()),
             )
             for index in reversed(range(max(0, len(times) - LISTED), len(times)))
         ),
@@ -150,10 +150,6 @@ def _with_layout(chart: Chart, **changes: Any) -> Chart:
     for axis in changes.keys() & {"xaxis", "yaxis"}:
         changes[axis] = {**layout[axis], **changes[axis]}
     return replace(chart, figure={**chart.figure, "layout": {**layout, **changes}})
-
-
-def _cell(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.4g}"
 
 
 def _summary(lines: Lines, text: Callable[[float], str]) -> str:

@@ -7,9 +7,9 @@ the user through all of them would put a parameter into each signature that one 
 import getpass
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import SuspiciousOperation
@@ -24,39 +24,34 @@ from helixweb.common.models import ApiKey
 COMMENT_HEADER = "X-Change-Comment"
 COMMENT_LENGTH = 200
 
+T = TypeVar("T")
 _REQUEST: ContextVar[HttpRequest | None] = ContextVar("helixweb_request", default=None)
 _COMMAND: ContextVar[str] = ContextVar("helixweb_command", default="")
 _BATCH: ContextVar[uuid.UUID | None] = ContextVar("helixweb_batch", default=None)
 
 
 @contextmanager
-def acting(request: HttpRequest) -> Iterator[None]:
+def _is(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def acting(request: HttpRequest) -> AbstractContextManager[None]:
     """Within, `current_user` is the sender of `request`."""
-    token = _REQUEST.set(request)
-    try:
-        yield
-    finally:
-        _REQUEST.reset(token)
+    return _is(_REQUEST, request)
 
 
-@contextmanager
-def commanding(command: str) -> Iterator[None]:
+def commanding(command: str) -> AbstractContextManager[None]:
     """Within, changes are logged as made by the server user who runs `command`."""
-    token = _COMMAND.set(command)
-    try:
-        yield
-    finally:
-        _COMMAND.reset(token)
+    return _is(_COMMAND, command)
 
 
-@contextmanager
-def together() -> Iterator[None]:
+def together() -> AbstractContextManager[None]:
     """Within, all lines of the change log share one batch, since one action causes them."""
-    token = _BATCH.set(_BATCH.get() or uuid.uuid4())
-    try:
-        yield
-    finally:
-        _BATCH.reset(token)
+    return _is(_BATCH, _BATCH.get() or uuid.uuid4())
 
 
 def current_request() -> HttpRequest | None:

@@ -14,7 +14,7 @@ from helixweb.deployment.coordinators import reports_on, senders_of
 from helixweb.deployment.joint_report import sent_bytes
 from helixweb.deployment.models import Deployment, LinkWeights
 from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin
-from helixweb.inventory.network import KnownLink, cluster_network
+from helixweb.inventory.network import KnownLink, Network
 from helixweb.inventory.services import measured_links, records
 from helixweb.planning.stored import kept, stored_problem
 from planner import COORDINATOR, SINK, SOURCE, EdgeFlow, Plan, Problem
@@ -198,7 +198,7 @@ def keep_slow_rates(cluster: Cluster, *, now: datetime) -> int:
     deployment = Deployment.serving(cluster.pk)
     found = [] if deployment is None else working_links(deployment, now=now)
     slow = [row for row in found if row.slow]
-    network = cluster_network(cluster)
+    network = Network(cluster)
     with transaction.atomic():
         for row in slow:
             where = {"cluster": cluster, "source": row.source, "target": row.target}
@@ -219,7 +219,7 @@ def keep_measured(cluster: Cluster, links: Iterable[LiveLink], *, now: datetime)
     fresh = [link for link in links if _is_fresh(link)]
     if not fresh:
         return
-    network = cluster_network(cluster)
+    network = Network(cluster)
     for link in fresh:
         known = network.link(*link.ends) if set(link.ends) <= set(network.names) else None
         rate, rtt_s = link.stats.bandwidth_bytes_per_s, link.stats.rtt_s

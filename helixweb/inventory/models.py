@@ -27,6 +27,7 @@ from helixweb.inventory.validators import (
     validate_text,
     validate_vllm_flags,
 )
+from planner import COORDINATOR
 from runtime.protocol.engine_names import Engine
 
 __all__ = [
@@ -79,6 +80,12 @@ class Cluster(InCluster):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def region_of(self) -> dict[str, str]:
+        """By the ends that links have: the coordinator, and the nodes."""
+        nodes = self.nodes.values_list("name", "region")
+        return {COORDINATOR: self.coordinator_region, **dict(nodes)}
 
 
 class LanguageModel(models.Model):

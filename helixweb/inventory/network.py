@@ -5,7 +5,7 @@ summed up from their sizes, and pairs are looked up when they are shown.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,30 +31,23 @@ class RegionPair:
 
 
 class Network:
-    """Nodes in the order given, after the coordinator, which is a region of its own.
+    """Of a cluster: the coordinator, which is a region of its own, and then its nodes.
 
     `members` are the names in each region, `own` the links of pairs, `by_regions` those that count
     for pairs without a link of their own.
     """
 
-    def __init__(
-        self,
-        *,
-        region_by_node: Mapping[str, str],
-        coordinator_region: str,
-        links: Iterable[KnownLink],
-        region_links: Iterable[KnownLink],
-    ) -> None:
-        self.region_of = {COORDINATOR: coordinator_region, **region_by_node}
+    def __init__(self, cluster: Cluster) -> None:
+        self.region_of = cluster.region_of
         self.names = tuple(self.region_of)
         self.possible = len(self.names) * (len(self.names) - 1)
         self.own = {
             (link.source, link.target): link
-            for link in links
+            for link in cluster.links.all()
             if link.source in self.region_of and link.target in self.region_of
         }
-        self.by_regions = {(link.source, link.target): link for link in region_links}
-        self.group_of = {COORDINATOR: COORDINATOR, **region_by_node}
+        self.by_regions = {(link.source, link.target): link for link in cluster.region_links.all()}
+        self.group_of = {**self.region_of, COORDINATOR: COORDINATOR}
         self.members: dict[str, list[str]] = {}
         for name, group in self.group_of.items():
             self.members.setdefault(group, []).append(name)
@@ -114,13 +107,3 @@ class Network:
             shortest_s=min(latencies, default=0.0),
             longest_s=max(latencies, default=0.0),
         )
-
-
-def cluster_network(cluster: Cluster) -> Network:
-    """What counts between its nodes, and a summary by region."""
-    return Network(
-        region_by_node=dict(cluster.nodes.values_list("name", "region")),
-        coordinator_region=cluster.coordinator_region,
-        links=cluster.links.all(),
-        region_links=cluster.region_links.all(),
-    )

@@ -19,7 +19,7 @@ from helixweb.deployment.models import STANDING, Deployment, LatestReport, Profi
 from helixweb.deployment.profiling import nodes_to_measure, nodes_without_profile
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.inventory.models import Cluster, LanguageModel, NodeState
-from helixweb.inventory.network import cluster_network
+from helixweb.inventory.network import Network
 from helixweb.inventory.node_list import state_counts
 from helixweb.monitoring.models import TracedRequest
 from helixweb.planning.models import Plan, PlanRun
@@ -187,7 +187,7 @@ def _links(cluster: Cluster | None) -> Step:
     title = _("Measure the links")
     if cluster is None:
         return Step(title=title, text=_("Needs machines."))
-    network = cluster_network(cluster)
+    network = Network(cluster)
     known = network.known
     return Step(
         title=title,

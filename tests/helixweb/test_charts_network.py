@@ -1,6 +1,8 @@
 """Quantities as people read them, and the picture of a network."""
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,10 +49,22 @@ def test_numbers_are_written_with_the_prefix_that_fits(text: str, expected: str)
     assert text == expected
 
 
+def network_of(
+    region_by_node: dict[str, str], region: str, links: list[Link], region_links: list[Link]
+) -> Network:
+    """Of a cluster that is in no database; `region` is the coordinator's."""
+    cluster: Any = SimpleNamespace(
+        region_of={COORDINATOR: region, **region_by_node},
+        links=SimpleNamespace(all=lambda: links),
+        region_links=SimpleNamespace(all=lambda: region_links),
+    )
+    return Network(cluster)
+
+
 def test_a_link_of_its_own_counts_before_that_of_the_regions() -> None:
-    network = Network(
-        region_by_node={"a": "home", "b": "away"},
-        coordinator_region="home",
+    network = network_of(
+        {"a": "home", "b": "away"},
+        "home",
         links=[link("a", "b", rate=1e6)],
         region_links=[link("home", "away", rate=5e6), link("away", "home", rate=7e6)],
     )
@@ -70,9 +84,9 @@ def test_what_regions_sum_up_is_what_their_pairs_are(seed: int) -> None:
     rng = random.Random(seed)
     regions = {f"n{number}": f"r{rng.randrange(3)}" for number in range(7)}
     names = [COORDINATOR, *regions]
-    network = Network(
-        region_by_node=regions,
-        coordinator_region=f"r{rng.randrange(4)}",
+    network = network_of(
+        regions,
+        f"r{rng.randrange(4)}",
         links=[
             link(source, target, rate=rng.choice([1e6, 2e6]), latency_s=rng.choice([0.01, 0.02]))
             for source in names

@@ -111,15 +111,17 @@ def ends_of_links(members: Sequence[Member]) -> list[Member]:
     return [one for one in members if one is first or not one.is_coordinator]
 
 
+def regions_by_people(cluster_id: int) -> frozenset[Pair]:
+    """Pairs of regions of which a person says what the links between them do."""
+    links = RegionLink.unscoped.filter(cluster=cluster_id, origin__in=BY_PEOPLE)
+    return frozenset(links.values_list("source", "target"))
+
+
 def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member, Member], bool]:
     """Whether a person says what the link from one to another does, or a measurement since both
     joined."""
     joined = {member.end: member.joined_at for member in members}
-    regions = frozenset(
-        RegionLink.unscoped.filter(cluster=cluster_id, origin__in=BY_PEOPLE).values_list(
-            "source", "target"
-        )
-    )
+    regions = regions_by_people(cluster_id)
     known: set[Pair] = set()
     rows = Link.unscoped.filter(cluster=cluster_id).exclude(origin=Origin.ESTIMATED)
     for source, target, origin, at in rows.values_list("source", "target", "origin", "recorded_at"):

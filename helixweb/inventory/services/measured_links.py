@@ -18,9 +18,12 @@ from helixweb.inventory.models import (
     RegionLink,
 )
 from helixweb.inventory.services.errors import NameTaken
-from helixweb.inventory.services.link_orders import ends_of_links, members_of
+from helixweb.inventory.services.link_orders import (
+    ends_of_links,
+    members_of,
+    regions_by_people,
+)
 from helixweb.inventory.services.records import create, update
-from planner import COORDINATOR
 from runtime.protocol.reach import MeasuredLink
 
 # What differs less from the measurement before is the same link.
@@ -36,11 +39,7 @@ def record_measured(
     cluster = process.cluster
     members = {one.endpoint: one for one in ends_of_links(members_of(cluster.pk, now=now))}
     own = members.get(process.data_endpoint)
-    entered = set(
-        RegionLink.unscoped.filter(cluster=cluster, origin__in=BY_PEOPLE).values_list(
-            "source", "target"
-        )
-    )
+    entered = regions_by_people(cluster.pk)
     changed = set()
     for endpoint, link in measured.items():
         other = members.get(endpoint)
@@ -95,8 +94,7 @@ def keep_measured_link(
 
 
 def _keep_medians(cluster: Cluster, changed: set[Pair]) -> None:
-    region_of = dict(cluster.nodes.values_list("name", "region"))
-    region_of[COORDINATOR] = cluster.coordinator_region
+    region_of = cluster.region_of
     rates: dict[Pair, list[tuple[float, float]]] = defaultdict(list)
     rows = Link.unscoped.filter(cluster=cluster, origin=Origin.MEASURED)
     for source, target, *numbers in rows.values_list(

@@ -28,7 +28,6 @@ from helixweb.inventory.services.change_log import Values, outlive, record, valu
 from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.services.errors import Conflicting, NameTaken
 from helixweb.inventory.services.joining import announce
-from planner import COORDINATOR
 
 Row = TypeVar("Row", bound=models.Model)
 Fields = dict[str, Any]
@@ -138,8 +137,7 @@ def _save(row: models.Model, *, before: Values | None) -> None:
 def _delete_measured_pairs(regions: RegionLink) -> None:
     """Of these two regions: they would count instead of what a person entered for all."""
     cluster = regions.cluster
-    region_of = dict(cluster.nodes.values_list("name", "region"))
-    region_of[COORDINATOR] = cluster.coordinator_region
+    region_of = cluster.region_of
     for link in Link.unscoped.filter(cluster=cluster, origin=Origin.MEASURED):
         ends = region_of.get(link.source), region_of.get(link.target)
         if ends == (regions.source, regions.target):

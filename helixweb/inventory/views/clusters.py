@@ -19,7 +19,7 @@ from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
-from helixweb.inventory.network import cluster_network
+from helixweb.inventory.network import Network
 from helixweb.inventory.node_list import cluster_counts, node_rows
 from helixweb.inventory.services import demonstration, joining, problems, reachability
 from helixweb.inventory.services.errors import InventoryError
@@ -207,7 +207,7 @@ def _live_context(row: Cluster) -> dict[str, Any]:
         "nodes": node_rows(row.nodes.all()[:NODES_SHOWN], now=now),
         "coordinators": list(row.coordinators.all()),
         "reach": reachability.reach_matrix(reachability.parties(row.pk, now=now)),
-        "network": cluster_network(row),
+        "network": Network(row),
     }
 
 

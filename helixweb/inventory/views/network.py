@@ -20,7 +20,7 @@ from helixweb.common import events
 from helixweb.common.pages import page_of
 from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
 from helixweb.inventory.models import Cluster, Link, RegionLink, SharedBandwidth
-from helixweb.inventory.network import KnownLink, Network, Pair, RegionPair, cluster_network
+from helixweb.inventory.network import KnownLink, Network, Pair, RegionPair
 from helixweb.inventory.signals import links_asked, links_at_work_asked
 from helixweb.inventory.views.editing import ResourcePages
 
@@ -30,7 +30,7 @@ from helixweb.inventory.views.editing import ResourcePages
 def network(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """`?show=latency` and `?from=&to=` choose the matrix, `?node=` narrows the list of links."""
     last_event_id = events.latest_id()
-    found, now = cluster_network(cluster), timezone.now()
+    found, now = Network(cluster), timezone.now()
     links = cluster.links.order_by("pk")
     node = request.GET.get("node", "")
     if node:

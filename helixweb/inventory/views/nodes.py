@@ -26,7 +26,7 @@ from helixweb.common.pages import by_htmx, csv_file, page_of
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node, NodeState
-from helixweb.inventory.network import cluster_network
+from helixweb.inventory.network import Network
 from helixweb.inventory.node_list import (
     CSV_COLUMNS,
     asked_of,
@@ -207,7 +207,7 @@ def _changes_of(row: Node) -> QuerySet[Change]:
 
 def _peers(request: HttpRequest, row: Node) -> dict[str, Any]:
     """The other ends of its links, a page of them, with what counts there and back."""
-    network = cluster_network(row.cluster)
+    network = Network(row.cluster)
     others = [name for name in network.names if name != row.name]
     page = page_of(request, others, size=PEERS_PER_PAGE)
     peers = [
