@@ -7,6 +7,7 @@ often its own step fits into the time its requests take to come round again.
 """
 
 import math
+from collections.abc import Callable
 
 from runtime.protocol.engine_options import EngineOptions
 
@@ -19,17 +20,20 @@ _OWN_STEPS = 0.5
 class DecodeCap:
     """Owns how many decodes a step may have; the stage asks it before each step.
 
-    Moving averages of step and away times, and the cap that follows from them.
+    Moving averages of step and away times, and the cap that follows from them. No more
+    micro-batches run than `steps_at_once`, as stages may share cores.
     """
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(
+        self, options: EngineOptions, *, steps_at_once: Callable[[], float] = lambda: math.inf
+    ) -> None:
         self._rule = options.decode_cap
         self._least = options.least_decode_cap
         self._most_micro_batches = options.most_micro_batches
         self._fixed_micro_batches = options.micro_batches
         self._step_s: float | None = None
         self._away_s: float | None = None
-        self._steps_at_once = math.inf
+        self._steps_at_once = steps_at_once
 
     def observe_step(self, step_s: float) -> None:
         """A step that held decodes took that long."""
@@ -43,10 +47,6 @@ class DecodeCap:
         """
         self._away_s = _averaged(self._away_s, away_s)
 
-    def observe_cores(self, steps_at_once: float) -> None:
-        """More micro-batches than that cannot run at once, as their stages share cores."""
-        self._steps_at_once = steps_at_once
-
     @property
     def away_s(self) -> float | None:
         """How long a request usually was away; None before one returned."""
@@ -56,7 +56,7 @@ class DecodeCap:
     def is_short_of_cores(self) -> bool:
         """Whether more steps of this stage fit into a cycle than cores can run at once."""
         measured = self._measured
-        return measured is not None and self._steps_at_once < measured
+        return measured is not None and self._steps_at_once() < measured
 
     @property
     def micro_batches(self) -> float | None:
@@ -68,10 +68,10 @@ class DecodeCap:
         """
         if self._fixed_micro_batches is not None:
             return self._fixed_micro_batches
-        measured = self._measured
-        if measured is None or measured <= self._steps_at_once:
+        measured, at_once = self._measured, self._steps_at_once()
+        if measured is None or measured <= at_once:
             return measured
-        return float(max(1, math.floor(self._steps_at_once + 0.5)))
+        return float(max(1, math.floor(at_once + 0.5)))
 
     @property
     def _measured(self) -> float | None:

@@ -1,5 +1,6 @@
 """What a stage measures of its steps, and what follows from it for the next one."""
 
+import math
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 
@@ -30,7 +31,7 @@ class StepPace:
         clock: Callable[[], float],
     ) -> None:
         """`shared_cores`: None where the deployment's stages share none."""
-        self.decode_cap = DecodeCap(options)
+        self.decode_cap = DecodeCap(options, steps_at_once=self._steps_at_once)
         self.shared_cores = shared_cores
         self._options = options
         self._running_requests = running_requests
@@ -80,7 +81,7 @@ class StepPace:
             )
         if not all(work.is_prompt for work in step):
             self.decode_cap.observe_step(ended_s - began_s)
-            self._observe_cores(now_s=ended_s)
+            self._look_at_cores(now_s=ended_s)
 
     def came(self, message: Message, *, now_s: float) -> None:
         """A message was accepted: how long requests were away whose next token begins its way."""
@@ -94,8 +95,10 @@ class StepPace:
             if sequence is not None and sequence.left_s is not None and sequence.is_decoding:
                 self.decode_cap.observe_return(now_s - sequence.left_s)
 
-    def _observe_cores(self, *, now_s: float) -> None:
+    def _steps_at_once(self) -> float:
+        return math.inf if self.shared_cores is None else self.shared_cores.steps_at_once
+
+    def _look_at_cores(self, *, now_s: float) -> None:
         under_way = self.decode_cap.micro_batches
         if self.shared_cores is not None and under_way is not None:
             self.shared_cores.look(now_s=now_s, micro_batches=under_way)
-            self.decode_cap.observe_cores(self.shared_cores.steps_at_once)

@@ -1,6 +1,7 @@
 """The decode cap against a pipeline whose times are known."""
 
 import heapq
+import math
 
 import pytest
 from virtual_cluster import VirtualCluster
@@ -12,8 +13,10 @@ from runtime.protocol.engine_options import EngineOptions
 FREE = EngineOptions(least_decode_cap=1, most_micro_batches=100)
 
 
-def observed(options: EngineOptions, *, step_s: float, away_s: float) -> DecodeCap:
-    cap = DecodeCap(options)
+def observed(
+    options: EngineOptions, *, step_s: float, away_s: float, steps_at_once: float = math.inf
+) -> DecodeCap:
+    cap = DecodeCap(options, steps_at_once=lambda: steps_at_once)
     cap.observe_step(step_s)
     cap.observe_return(away_s)
     return cap
@@ -46,12 +49,10 @@ def test_the_cap_never_falls_below_its_floor_nor_micro_batches_rise_above_their_
 
 
 def test_where_cores_are_short_no_few_requests_are_left_over_for_a_step_of_their_own() -> None:
-    cap = observed(FREE, step_s=0.1, away_s=0.25)
     for steps_at_once, micro_batches in ((1.05, 1.0), (1.6, 2.0), (2.4, 2.0), (7.0, 3.0)):
-        cap.observe_cores(steps_at_once)
+        cap = observed(FREE, step_s=0.1, away_s=0.25, steps_at_once=steps_at_once)
         assert cap.micro_batches == micro_batches
-    cap.observe_cores(1.05)
-    assert cap.limit(resident=32) == 32
+    assert observed(FREE, step_s=0.1, away_s=0.25, steps_at_once=1.05).limit(resident=32) == 32
 
 
 def test_it_can_be_switched_off_or_fixed() -> None:

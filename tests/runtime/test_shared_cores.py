@@ -1,5 +1,6 @@
 """Finding out how many steps the cores can run at once, against machines whose cores are known."""
 
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,12 @@ import pytest
 
 from runtime.engine.core_use import CoreUse, core_reader, delay_reader
 from runtime.engine.decode_cap import DecodeCap
+from runtime.engine.link_cuts import LinkCuts
+from runtime.engine.prompt_steps import PromptSteps
+from runtime.engine.running_requests import RunningRequests
+from runtime.engine.sequence import Chunk, Work, passing
 from runtime.engine.shared_cores import WINDOW_S, SharedCores, may_share_cores
+from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.engine_options import PUBLISHED, EngineOptions, SharedCoresRule
 
@@ -119,15 +125,40 @@ def test_the_counters_are_read_once_a_window() -> None:
 
 
 def test_the_decode_cap_has_no_more_micro_batches_than_can_run_at_once() -> None:
-    cap = DecodeCap(EngineOptions(least_decode_cap=1))
-    cap.observe_step(0.125)
-    cap.observe_return(0.4375)
-    assert (cap.micro_batches, cap.is_short_of_cores) == (4.0, False)
-    cap.observe_cores(6.0)
-    assert (cap.micro_batches, cap.is_short_of_cores) == (4.0, False)
-    cap.observe_cores(1.0)
-    assert (cap.micro_batches, cap.is_short_of_cores) == (1.0, True)
-    assert cap.limit(resident=32) == 32
+    for steps_at_once, micro_batches in ((math.inf, 4.0), (6.0, 4.0), (1.0, 1.0)):
+        cap = DecodeCap(
+            EngineOptions(least_decode_cap=1), steps_at_once=lambda at_once=steps_at_once: at_once
+        )
+        cap.observe_step(0.125)
+        cap.observe_return(0.4375)
+        assert (cap.micro_batches, cap.is_short_of_cores) == (micro_batches, micro_batches < 4)
+        assert cap.limit(resident=32) == 32 / micro_batches
+
+
+def test_stages_that_share_cores_no_more_are_bound_by_them_no_more() -> None:
+    machine = Machine(cores=1)
+    pace = StepPace(
+        EngineOptions(),
+        running_requests=RunningRequests(),
+        link_cuts=LinkCuts(
+            PromptSteps(least=4, most=64), row_bytes=1, link_stats=dict, clock=lambda: 0.0
+        ),
+        shared_cores=SharedCores(machine.read, threads=1, most=MOST),
+        most_decodes=64,
+        clock=lambda: 0.0,
+    )
+    pace.decode_cap.observe_return(1.0)
+    decode = Work(
+        sequence=passing(0, 1),
+        chunk=Chunk(position=1, n_tokens=1, payload=memoryview(b""), is_sampled=True, arrival=0),
+    )
+    for _ in range(3):
+        machine.compute(MOST, WINDOW_S)
+        pace.ran([decode], began_s=machine.now_s - 0.1, ended_s=machine.now_s)
+    assert pace.decode_cap.is_short_of_cores
+    pace.share_cores(None)
+    assert not pace.decode_cap.is_short_of_cores
+    assert pace.decode_cap.micro_batches == MOST
 
 
 def peers(*hosts: str) -> list[PeerAddress]:
