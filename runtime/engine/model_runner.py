@@ -12,7 +12,7 @@ from runtime.engine.attention import PagedAttention
 from runtime.engine.host_memory import Parcel
 from runtime.engine.kv_cache import KvCache
 from runtime.engine.sequence import Work
-from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
+from runtime.engine.step_runner import RunLayers, StepRunner
 from runtime.models.compact_decoder import CompactDecoder
 from runtime.models.decoder import Decoder, Rotation
 
@@ -33,8 +33,7 @@ class ModelRunner(StepRunner):
         max_context_tokens: int,
         wire_dtype: torch.dtype | None = None,
     ) -> None:
-        """`wire_dtype`: that of rows that come and go; None: as computed."""
-        super().__init__(RunnerShape.of(decoder.config, wire_dtype), decoder.device, cache)
+        super().__init__(decoder.config, cache, decoder.device, wire_dtype=wire_dtype)
         self.decoder = decoder
         self._gather_tokens = max_context_tokens
         self._rotation: Rotation  # of the step that runs
@@ -42,10 +41,6 @@ class ModelRunner(StepRunner):
     @property
     def held(self) -> Collection[int]:
         return self.decoder.held
-
-    @property
-    def weights_bytes(self) -> int:
-        return self.decoder.config.weights_bytes_of(self.decoder.held)
 
     def add(self, parts: Iterable[Decoder]) -> None:
         """Run their layers too, which are of the same model. Of our own families only."""

@@ -33,19 +33,6 @@ class RunnerShape:
     dtype: torch.dtype
     wire_dtype: torch.dtype
 
-    @classmethod
-    def of(cls, sizes: DecoderSizes, wire_dtype: torch.dtype | None) -> "RunnerShape":
-        """Of a model that is computed by these sizes; without a `wire_dtype` rows are sent as they
-        are computed."""
-        dtype = DTYPES[sizes.dtype_name]
-        return cls(
-            num_layers=sizes.num_layers,
-            hidden_size=sizes.hidden_size,
-            vocab_size=sizes.vocab_size,
-            dtype=dtype,
-            wire_dtype=wire_dtype or dtype,
-        )
-
 
 # Rows [R, D] before some layers, their positions [R] and their places [R] among the step's rows
 # (None: they are all of them, in order) -> the rows behind these layers, residual added.
@@ -55,8 +42,24 @@ RunLayers = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 class StepRunner(ABC):
     """Runs steps, and the output head on some of their rows. Used from one thread."""
 
-    def __init__(self, shape: RunnerShape, device: torch.device, cache: PageCache) -> None:
-        self.shape = shape
+    def __init__(
+        self,
+        sizes: DecoderSizes,
+        cache: PageCache,
+        device: torch.device,
+        *,
+        wire_dtype: torch.dtype | None = None,
+    ) -> None:
+        """`wire_dtype`: that of rows that come and go; None: as computed."""
+        dtype = DTYPES[sizes.dtype_name]
+        self.shape = RunnerShape(
+            num_layers=sizes.num_layers,
+            hidden_size=sizes.hidden_size,
+            vocab_size=sizes.vocab_size,
+            dtype=dtype,
+            wire_dtype=wire_dtype or dtype,
+        )
+        self.sizes = sizes
         self.device = device
         self.cache = cache
         self.host: HostMemory = host_memory(device)
@@ -71,9 +74,9 @@ class StepRunner(ABC):
         """Free the weights of these, of which no request runs any."""
 
     @property
-    @abstractmethod
     def weights_bytes(self) -> int:
         """Of this process."""
+        return self.sizes.weights_bytes_of(self.held)
 
     @property
     def kv_bytes(self) -> int:

@@ -72,7 +72,7 @@ class VllmLayers:
     ) -> VllmRunner:
         """See `ReadLayers`."""
         cache = VllmCache(self.model, pages=pages, most_pages=most_pages)
-        return VllmRunner(cache, self.model.device, sizes=self.sizes, wire_dtype=wire_dtype)
+        return VllmRunner(self.sizes, cache, self.model.device, wire_dtype=wire_dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,9 @@ from collections.abc import Sequence as Items
 import torch
 from torch import Tensor
 
-from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.host_memory import Parcel
 from runtime.engine.sequence import Work
-from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
+from runtime.engine.step_runner import RunLayers, StepRunner
 from runtime.engine.vllm_cache import VllmCache
 from runtime.engine.vllm_model import VllmModel
 
@@ -26,24 +25,9 @@ class VllmRunner(StepRunner):
 
     cache: VllmCache
 
-    def __init__(
-        self,
-        cache: VllmCache,
-        device: torch.device,
-        *,
-        sizes: DecoderSizes,
-        wire_dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(RunnerShape.of(sizes, wire_dtype), device, cache)
-        self._sizes = sizes
-
     @property
     def held(self) -> set[int]:
         return set().union(*(model.held for model in self.cache.models))
-
-    @property
-    def weights_bytes(self) -> int:
-        return self._sizes.weights_bytes_of(self.held)
 
     def add(self, model: VllmModel) -> None:
         """Run its layers too, which no other has."""

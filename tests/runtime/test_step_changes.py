@@ -19,7 +19,7 @@ from runtime.engine.pages import BlockName, BlockTable, KvCacheManager
 from runtime.engine.ranks import LeadingRunner, RankGroup
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
 from runtime.engine.step_changes import TableCopies, TableSender
-from runtime.engine.step_runner import RunnerShape, StepRunner
+from runtime.engine.step_runner import StepRunner
 from runtime.models.model_config import ModelConfig
 from runtime.protocol.data import Hop, Route, Sampling
 from tests.examples import examples
@@ -71,15 +71,8 @@ class Writes(StepRunner):
     by layer and position."""
 
     def __init__(self) -> None:
-        shape = RunnerShape(
-            num_layers=LAYERS,
-            hidden_size=2,
-            vocab_size=3,
-            dtype=torch.float32,
-            wire_dtype=torch.float32,
-        )
         cache = KvCache(CONFIG, pages=PAGES, page_tokens=PAGE_TOKENS, device=CPU)
-        super().__init__(shape, CPU, cache)
+        super().__init__(CONFIG, cache, CPU)
         self.pages_PSKH = cache.key_PSKH
         self.pages_PSKH.fill_(-1)  # what requests before left there
         self.found: list[Tensor] = []
@@ -87,10 +80,6 @@ class Writes(StepRunner):
     @property
     def held(self) -> Collection[int]:
         return range(LAYERS)
-
-    @property
-    def weights_bytes(self) -> int:
-        return 0
 
     def forward(self, step: Items[Work]) -> Tensor:
         self.found = []

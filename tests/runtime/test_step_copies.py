@@ -14,11 +14,12 @@ from device_crossings import CPU, META, Crossings
 from sampling_rows import PLAIN
 from torch import Tensor
 
+from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.engine.grammar import Grammars
 from runtime.engine.host_memory import HostMemory, Parcel
 from runtime.engine.model_backend import ModelBackend
 from runtime.engine.sequence import Chunk, RequestKey, Sequence, Work
-from runtime.engine.step_runner import RunLayers, RunnerShape, StepRunner
+from runtime.engine.step_runner import RunLayers, StepRunner
 from runtime.protocol.data import Hop, Route, Sampling
 
 LAYERS, HIDDEN, VOCAB = 6, 8, 50
@@ -30,25 +31,27 @@ class ToyRunner(StepRunner):
     """Layers that add their number to the rows; `device` need not have memory."""
 
     def __init__(self, device: torch.device, held: range) -> None:
-        shape = RunnerShape(
+        sizes = DecoderSizes(
             num_layers=LAYERS,
             hidden_size=HIDDEN,
+            intermediate_size=HIDDEN,
+            num_heads=1,
+            num_kv_heads=1,
+            head_size=HIDDEN,
             vocab_size=VOCAB,
-            dtype=torch.float32,
-            wire_dtype=torch.float32,
+            layer_bytes=(0,) * LAYERS,
+            tie_word_embeddings=False,
+            max_position_embeddings=64,
+            dtype_name="float32",
         )
         cache: Any = SimpleNamespace(kv_manager=None, nbytes=0)
-        super().__init__(shape, device, cache)
+        super().__init__(sizes, cache, device)
         self.host = HostMemory(device, pinned=None)
         self._held = held
 
     @property
     def held(self) -> range:
         return self._held
-
-    @property
-    def weights_bytes(self) -> int:
-        return 0
 
     def forget(self, layers: object) -> None:
         raise AssertionError("its layers stay")
