@@ -5,23 +5,13 @@ does not depend on luck. Both learn from answers that ended.
 """
 
 import random
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
-from typing import Protocol
 
 KEPT_LENGTHS = 200
 _KEPT_ASKERS = 1000
 _ENOUGH = 10  # answers of one asker before theirs alone are looked at
-
-
-class AnswerLength(Protocol):
-    """Predicts the output tokens of requests."""
-
-    def observe(self, model: str, asker: str, output_tokens: int) -> None:
-        """An answer of `model` for `asker` ended well after that many tokens."""
-
-    def predict(self, model: str, asker: str, *, max_tokens: int | None) -> int:
-        """Output tokens of the next, 1 to `max_tokens`; None: the client set no limit."""
 
 
 class _Lengths:
@@ -39,65 +29,59 @@ class _Lengths:
             del self.ordered[bisect_left(self.ordered, oldest)]
 
 
-class _History:
-    """Lengths of every model, and of those who asked it last."""
+class AnswerLength(ABC):
+    """Predicts the output tokens of requests from the lengths seen last of the same client.
 
-    def __init__(self) -> None:
+    Where these are few, from those of all clients of the model; `first_tokens` before any.
+    """
+
+    def __init__(self, *, first_tokens: int) -> None:
+        self._first = first_tokens
         self._models: dict[str, _Lengths] = {}
         self._askers: OrderedDict[tuple[str, str], _Lengths] = OrderedDict()
 
-    def add(self, model: str, asker: str, tokens: int) -> None:
-        self._models.setdefault(model, _Lengths()).add(tokens)
+    def observe(self, model: str, asker: str, output_tokens: int) -> None:
+        """An answer of `model` for `asker` ended well after that many tokens."""
+        self._models.setdefault(model, _Lengths()).add(output_tokens)
         key = (model, asker)
-        self._askers.setdefault(key, _Lengths()).add(tokens)
+        self._askers.setdefault(key, _Lengths()).add(output_tokens)
         self._askers.move_to_end(key)
         if len(self._askers) > _KEPT_ASKERS:
             self._askers.popitem(last=False)
 
-    def best(self, model: str, asker: str) -> list[int]:
-        """Of the asker where there are enough, else of all that asked the model; may be empty."""
-        mine = self._askers.get((model, asker))
-        if mine is not None and len(mine.ordered) >= _ENOUGH:
-            return mine.ordered
-        return self._models[model].ordered if model in self._models else []
+    def predict(self, model: str, asker: str, *, max_tokens: int | None) -> int:
+        """Output tokens of the next, 1 to `max_tokens`; None: the client set no limit."""
+        seen = self._askers.get((model, asker))
+        if seen is None or len(seen.ordered) < _ENOUGH:
+            seen = self._models.get(model)
+        tokens = self._first if seen is None else self._of(seen.ordered)
+        return max(1, tokens if max_tokens is None else min(tokens, max_tokens))
+
+    @abstractmethod
+    def _of(self, ordered: list[int]) -> int:
+        """What these lengths, at least one and sorted, predict."""
 
 
-class DrawnLength:
-    """A length that was seen, drawn at random (the paper's); `first_tokens` before there is any."""
+class DrawnLength(AnswerLength):
+    """A length that was seen, drawn at random (the paper's)."""
 
     def __init__(self, *, first_tokens: int, rng: random.Random) -> None:
-        self._first = first_tokens
+        super().__init__(first_tokens=first_tokens)
         self._rng = rng
-        self._history = _History()
 
-    def observe(self, model: str, asker: str, output_tokens: int) -> None:
-        self._history.add(model, asker, output_tokens)
-
-    def predict(self, model: str, asker: str, *, max_tokens: int | None) -> int:
-        seen = self._history.best(model, asker)
-        return _limited(self._rng.choice(seen) if seen else self._first, max_tokens)
+    def _of(self, ordered: list[int]) -> int:
+        return self._rng.choice(ordered)
 
 
-class QuantileLength:
-    """The `quantile` of the lengths seen last; `first_tokens` before there is any."""
+class QuantileLength(AnswerLength):
+    """The `quantile` of the lengths seen last."""
 
     def __init__(self, *, first_tokens: int, quantile: float) -> None:
         """Raises ValueError for a quantile outside 0 to 1."""
         if not 0 <= quantile <= 1:
             raise ValueError(f"quantile {quantile} is not between 0 and 1")
-        self._first = first_tokens
+        super().__init__(first_tokens=first_tokens)
         self._quantile = quantile
-        self._history = _History()
 
-    def observe(self, model: str, asker: str, output_tokens: int) -> None:
-        self._history.add(model, asker, output_tokens)
-
-    def predict(self, model: str, asker: str, *, max_tokens: int | None) -> int:
-        seen = self._history.best(model, asker)
-        if not seen:
-            return _limited(self._first, max_tokens)
-        return _limited(seen[min(len(seen) - 1, int(self._quantile * len(seen)))], max_tokens)
-
-
-def _limited(tokens: int, max_tokens: int | None) -> int:
-    return max(1, tokens if max_tokens is None else min(tokens, max_tokens))
+    def _of(self, ordered: list[int]) -> int:
+        return ordered[min(len(ordered) - 1, int(self._quantile * len(ordered)))]

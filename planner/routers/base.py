@@ -1,10 +1,15 @@
 """What every router does: pick the pipeline of one request (Helix §5.1)."""
 
-from collections.abc import Collection
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from planner.routers.hops import Hops
 
 Hop: TypeAlias = tuple[str, str]  # from one node to the next
 
@@ -28,9 +33,13 @@ class RequestSize:
         return self.prompt_tokens + self.predicted_output_tokens
 
 
-class Router(Protocol):
+class Router(ABC):
     """Used by the coordinator for live requests and by the simulator for emulated ones."""
 
+    def __init__(self, hops: "Hops") -> None:
+        self._hops = hops
+
+    @abstractmethod
     def choose(
         self, size: RequestSize, *, masked: Collection[str] = (), cut: Collection[Hop] = ()
     ) -> Pipeline | None:
@@ -41,15 +50,62 @@ class Router(Protocol):
 
     def can_ever_serve(self, size: RequestSize) -> bool:
         """Whether some route has room for the request once every node is idle."""
+        return bool(self._hops.open_when_idle(size)[SOURCE])
 
     def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
         """Nodes of all routes that would have room for the request if every node were idle."""
+        hops = self._hops.open_when_idle(size)
+        return frozenset(
+            target for targets in hops.values() for target in targets if target != SINK
+        )
 
+    @abstractmethod
     def take_over(self, before: "Router") -> None:
         """Start from the load that the router of the plan before has seen, normalised.
 
         So a plan change makes no burst, and a node that is new does not swallow the traffic.
         """
+
+
+class InstanceRouter:
+    """Chooses a whole-model instance for every request, and is notified when a request ends."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        """Raises ValueError without instances."""
+        if not names:
+            raise ValueError("no instance to choose from")
+        self._counts = dict.fromkeys(names, 0)  # of requests under way
+        self._under_way: dict[Hashable, str] = {}
+
+    def choose(
+        self, request: Hashable, size: RequestSize, *, masked: Collection[str] = ()
+    ) -> str | None:
+        """Where the request goes, which is then under way there; None if all are `masked`.
+
+        Raises ValueError for a request that is under way.
+        """
+        if request in self._under_way:
+            raise ValueError(f"request {request!r} is under way; end it before it is routed again")
+        among = [name for name in self._counts if name not in masked]
+        if not among:
+            return None
+        chosen = self._under_way[request] = self._chosen(request, size, among)
+        self._counts[chosen] += 1
+        return chosen
+
+    def _chosen(self, request: Hashable, size: RequestSize, among: Sequence[str]) -> str:
+        """One of `among`, which are not masked, in the order of all."""
+        raise NotImplementedError
+
+    def end(self, request: Hashable) -> None:
+        """It is answered, or gave up. Raises KeyError if unknown."""
+        self._counts[self._under_way.pop(request)] -= 1
+
+    def observe_kv_usage(self, instance: str, ratio: float | None) -> None:
+        """What the instance's own metrics say, 0 to 1; None: they say nothing any more."""
+
+    def observe_kv_room(self, instance: str, tokens: int) -> None:
+        """The instance has room for that many tokens, whatever was assumed."""
 
 
 class LoadView(Protocol):

@@ -4,12 +4,12 @@ Simulator and front use the same. Those that look at nothing but turns and count
 the paper's own is in `load_aware.py`.
 """
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from planner.domain.errors import PlannerError
-from planner.routers.base import RequestSize
+from planner.routers.base import InstanceRouter, RequestSize
 from planner.routers.load_aware import DEFAULT_THETA, InstanceSpeed, LoadAwareInstances
 
 InstanceRouterName: TypeAlias = Literal[
@@ -27,68 +27,30 @@ class UnknownInstanceRouter(PlannerError, ValueError):
     """A name that is none of INSTANCE_ROUTER_NAMES."""
 
 
-class InstanceRouter(Protocol):
-    """Chooses, and is told when what it chose for ends."""
-
-    def choose(
-        self, request: Hashable, size: RequestSize, *, masked: Collection[str] = ()
-    ) -> str | None:
-        """Where the request goes, which is then under way there; None if all are `masked`.
-
-        Raises ValueError for a request that is under way.
-        """
-
-    def end(self, request: Hashable) -> None:
-        """It is answered, or gave up. Raises KeyError if unknown."""
-
-    def observe_kv_usage(self, instance: str, ratio: float | None) -> None:
-        """What the instance's own metrics say, 0 to 1; None: they say nothing any more."""
-
-    def observe_kv_room(self, instance: str, tokens: int) -> None:
-        """The instance has room for that many tokens, whatever was assumed."""
-
-
-class WeightedTurns:
+class WeightedTurns(InstanceRouter):
     """Turns in proportion to weights, spread evenly (smooth weighted round robin).
 
-    Who is masked loses its turns meanwhile, and makes no burst of them afterwards.
+    Masked instances lose their turns meanwhile, and make no burst of them afterwards.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         """Raises ValueError without instances, or for a weight that is not above 0."""
-        _refuse_none(weights)
+        super().__init__(weights)
         for name, weight in weights.items():
             if not 0 < weight < float("inf"):
                 raise ValueError(f"the weight of {name!r} is {weight}; it must be above 0")
         self._weights = dict(weights)
         self._credit = dict.fromkeys(weights, 0.0)
-        self._under_way: set[Hashable] = set()
 
-    def choose(
-        self, request: Hashable, size: RequestSize, *, masked: Collection[str] = ()
-    ) -> str | None:
-        _refuse_twice(request, self._under_way)
-        open_ones = [name for name in self._weights if name not in masked]
-        if not open_ones:
-            return None
-        for name in open_ones:
+    def _chosen(self, request: Hashable, size: RequestSize, among: Sequence[str]) -> str:
+        for name in among:
             self._credit[name] += self._weights[name]
-        chosen = max(open_ones, key=lambda name: self._credit[name])
-        self._credit[chosen] -= sum(self._weights[name] for name in open_ones)
-        self._under_way.add(request)
+        chosen = max(among, key=lambda name: self._credit[name])
+        self._credit[chosen] -= sum(self._weights[name] for name in among)
         return chosen
 
-    def end(self, request: Hashable) -> None:
-        self._under_way.remove(request)
 
-    def observe_kv_usage(self, instance: str, ratio: float | None) -> None:
-        """Turns do not depend on it."""
-
-    def observe_kv_room(self, instance: str, tokens: int) -> None:
-        """Turns do not depend on it."""
-
-
-class FewestUnderWay:
+class FewestUnderWay(InstanceRouter):
     """Where the fewest requests are under way; of several the first in order.
 
     `places` is how many of the instances are used at all, the first ones that are not masked.
@@ -96,31 +58,11 @@ class FewestUnderWay:
 
     def __init__(self, names: Collection[str], *, places: int) -> None:
         """Raises ValueError without instances."""
-        _refuse_none(names)
-        self._counts = dict.fromkeys(names, 0)
+        super().__init__(names)
         self._places = places
-        self._under_way: dict[Hashable, str] = {}
 
-    def choose(
-        self, request: Hashable, size: RequestSize, *, masked: Collection[str] = ()
-    ) -> str | None:
-        _refuse_twice(request, self._under_way)
-        used = [name for name in self._counts if name not in masked][: self._places]
-        if not used:
-            return None
-        chosen = min(used, key=lambda name: self._counts[name])
-        self._counts[chosen] += 1
-        self._under_way[request] = chosen
-        return chosen
-
-    def end(self, request: Hashable) -> None:
-        self._counts[self._under_way.pop(request)] -= 1
-
-    def observe_kv_usage(self, instance: str, ratio: float | None) -> None:
-        """Counts do not depend on it."""
-
-    def observe_kv_room(self, instance: str, tokens: int) -> None:
-        """Counts do not depend on it."""
+    def _chosen(self, request: Hashable, size: RequestSize, among: Sequence[str]) -> str:
+        return min(among[: self._places], key=lambda name: self._counts[name])
 
 
 def make_instance_router(
@@ -151,13 +93,3 @@ def make_instance_router(
     raise UnknownInstanceRouter(
         f"router {name!r} is unknown; use one of: {', '.join(INSTANCE_ROUTER_NAMES)}"
     )
-
-
-def _refuse_none(names: Collection[str]) -> None:
-    if not names:
-        raise ValueError("no instance to choose from")
-
-
-def _refuse_twice(request: Hashable, under_way: Collection[Hashable]) -> None:
-    if request in under_way:
-        raise ValueError(f"request {request!r} is under way; end it before it is routed again")

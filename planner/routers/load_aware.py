@@ -15,11 +15,11 @@ limit as many or a little more (`python -m benchmarks.instances.overload`).
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.latency_model import LatencyModel
-from planner.routers.base import RequestSize
+from planner.routers.base import InstanceRouter, RequestSize
 
 DEFAULT_THETA = 2.0  # the paper's
 MAX_THETA = 100.0  # e to its power is a number still
@@ -59,15 +59,8 @@ class InstanceSpeed:
         return seconds * (under_way + 1) / batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _UnderWay:
-    instance: str
-    workload: float
-    tokens: int
-
-
-class LoadAwareInstances:
-    """Chooses an instance for every request, and is told when one ends."""
+class LoadAwareInstances(InstanceRouter):
+    """Chooses by workloads, which it takes back when a request ends."""
 
     def __init__(
         self,
@@ -78,8 +71,7 @@ class LoadAwareInstances:
     ) -> None:
         """`usage_limit` infinite is the paper's. Raises ValueError without instances, or for a
         theta that is not above 0, or is above MAX_THETA."""
-        if not instances:
-            raise ValueError("no instance to choose from")
+        super().__init__(instances)
         if not 0 < theta <= MAX_THETA:
             raise ValueError(
                 f"theta is {theta}; it must be above 0 and at most {MAX_THETA:g} (the paper's is 2)"
@@ -89,9 +81,8 @@ class LoadAwareInstances:
         self._usage_limit = usage_limit
         self._workloads = dict.fromkeys(instances, 0.0)
         self._tokens = dict.fromkeys(instances, 0)
-        self._counts = dict.fromkeys(instances, 0)
         self._measured: dict[str, float] = {}
-        self._under_way: dict[Hashable, _UnderWay] = {}
+        self._added: dict[Hashable, tuple[float, int]] = {}  # workload and tokens of a request
 
     @property
     def workloads(self) -> Mapping[str, float]:
@@ -105,44 +96,26 @@ class LoadAwareInstances:
         return max(self._tokens[instance] / room, self._measured.get(instance, 0.0))
 
     def observe_kv_usage(self, instance: str, ratio: float | None) -> None:
-        """What the instance's own metrics say, 0 to 1; None: they say nothing any more."""
         self._measured[instance] = 0.0 if ratio is None else ratio
 
     def observe_kv_room(self, instance: str, tokens: int) -> None:
-        """The instance has room for that many tokens, whatever was assumed."""
         self._instances[instance] = replace(self._instances[instance], kv_room_tokens=tokens)
 
-    def choose(
-        self, request: Hashable, size: RequestSize, *, masked: Collection[str] = ()
-    ) -> str | None:
-        """Where the request goes, which is then under way there; None if all are `masked`.
+    def _chosen(self, request: Hashable, size: RequestSize, among: Sequence[str]) -> str:
+        request_s = self._request_s(size)
+        loads = {name: request_s[name] * self._crowding(name) for name in among}
 
-        Raises ValueError for a request that is under way.
-        """
-        if request in self._under_way:
-            raise ValueError(f"request {request!r} is under way; end it before it is routed again")
-        best: tuple[float, float, str] | None = None
-        request_s, loads = self._request_s(size), {}
-        for name in self._instances:
-            if name in masked:
-                continue
-            workload = request_s[name] * self._crowding(name)
-            loads[name] = workload
-            mine = self._workloads[name] + workload
+        def largest_with(name: str) -> tuple[float, float, str]:
+            """Of equal maxima, where this request itself adds least to."""
+            mine = self._workloads[name] + loads[name]
             others = (load for other, load in self._workloads.items() if other != name)
-            # of equal maxima, where this request itself adds least to
-            ranked = (max(mine, *others, 0.0), mine, name)
-            if best is None or ranked < best:
-                best = ranked
-        if best is None:
-            return None
-        chosen = self._idle_and_sooner(size, than=best[2], among=loads) or best[2]
+            return max(mine, *others, 0.0), mine, name
+
+        best = min(among, key=largest_with)
+        chosen = self._idle_and_sooner(size, than=best, among=among) or best
         self._workloads[chosen] += loads[chosen]
         self._tokens[chosen] += size.total_tokens
-        self._counts[chosen] += 1
-        self._under_way[request] = _UnderWay(
-            instance=chosen, workload=loads[chosen], tokens=size.total_tokens
-        )
+        self._added[request] = loads[chosen], size.total_tokens
         return chosen
 
     def _idle_and_sooner(
@@ -175,9 +148,10 @@ class LoadAwareInstances:
         return {name: mean_s if seconds is None else seconds for name, seconds in told.items()}
 
     def end(self, request: Hashable) -> None:
-        """It is answered, or gave up: what it added is taken away. Raises KeyError if unknown."""
-        held = self._under_way.pop(request)
-        left = self._workloads[held.instance] - held.workload
-        self._workloads[held.instance] = max(0.0, left)  # sums of floats end beside 0
-        self._tokens[held.instance] -= held.tokens
-        self._counts[held.instance] -= 1
+        """What it added is taken away. Raises KeyError if unknown."""
+        instance = self._under_way[request]
+        workload, tokens = self._added.pop(request)
+        left = self._workloads[instance] - workload
+        self._workloads[instance] = max(0.0, left)  # sums of floats end beside 0
+        self._tokens[instance] -= tokens
+        super().end(request)

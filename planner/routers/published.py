@@ -14,12 +14,11 @@ from planner.domain.cluster import SINK, SOURCE
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import Hop, RequestSize, Router
 from planner.routers.hops import Hops
-from planner.routers.walk import OverHops
 
 _LEAST_SHARE = 0.05
 
 
-class PublishedRouter(OverHops):
+class PublishedRouter(Router):
     """Least normalised load at every vertex."""
 
     def __init__(self, hops: Hops) -> None:

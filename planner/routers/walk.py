@@ -25,25 +25,7 @@ class Turns(Protocol):
 TurnsMaker: TypeAlias = Callable[[Mapping[str, float]], Turns]
 
 
-class OverHops:
-    """What every router over hops says of requests that must wait."""
-
-    def __init__(self, hops: Hops) -> None:
-        self._hops = hops
-
-    def can_ever_serve(self, size: RequestSize) -> bool:
-        """Whether some route has room for the request once every node is idle."""
-        return bool(self._hops.open_when_idle(size)[SOURCE])
-
-    def entered_when_idle(self, size: RequestSize) -> frozenset[str]:
-        """Nodes of all routes that would have room for the request if every node were idle."""
-        hops = self._hops.open_when_idle(size)
-        return frozenset(
-            target for targets in hops.values() for target in targets if target != SINK
-        )
-
-
-class WalkRouter(OverHops):
+class WalkRouter(Router):
     """Follows open hops; a vertex with several of them asks its turns, with one it has no choice.
 
     `turns_of` makes a vertex's turns of the weights of its successors.

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
-from planner.routers.base import RequestSize
-from planner.routers.instance_choice import InstanceRouter
+from planner.routers.base import InstanceRouter, RequestSize
 from runtime.api.waiting_line import WaitingLine, has_place
 from runtime.instances.health import Condition, without_log
 from runtime.instances.instance import Instance

@@ -8,10 +8,9 @@ import pytest
 
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.answer_length import KEPT_LENGTHS, DrawnLength, QuantileLength
-from planner.routers.base import RequestSize
+from planner.routers.base import InstanceRouter, RequestSize
 from planner.routers.instance_choice import (
     INSTANCE_ROUTER_NAMES,
-    InstanceRouter,
     UnknownInstanceRouter,
     make_instance_router,
 )
