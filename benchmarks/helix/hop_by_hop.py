@@ -21,7 +21,6 @@ from benchmarks.helix.python_state import (
     Message,
     Messages,
     Node,
-    Request,
     Stay,
 )
 from planner.simulator.engine import EngineSetup, StageVisit
@@ -170,11 +169,12 @@ class HopByHop(PythonEngine):
         self._links = self._hop_links
         self._homes: set[int] = set()
 
-    def _begin(
+    def begin(
         self,
-        request: Request,
+        number: int,
+        *,
         grow_at: int,
-        stages: tuple[StageVisit, ...],
+        stages: Sequence[StageVisit],
         link_home: int,
         link_back: int,
     ) -> None:
@@ -185,4 +185,6 @@ class HopByHop(PythonEngine):
                 "simulated whose last layers are on one node"
             )
         self._hop_links.learn(stages)
-        super()._begin(request, grow_at, stages, link_home, link_back)
+        super().begin(
+            number, grow_at=grow_at, stages=stages, link_home=link_home, link_back=link_back
+        )

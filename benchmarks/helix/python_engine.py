@@ -88,44 +88,25 @@ class PythonEngine:
             shares=shares,
         )
 
-    def admit(
-        self,
-        *,
-        prompt_tokens: int,
-        output_tokens: int,
-        grow_at: int,
-        stages: Sequence[StageVisit],
-        link_home: int,
-        link_back: int,
-    ) -> int:
+    def admit(self, *, prompt_tokens: int, output_tokens: int) -> int:
         number = self._free.pop() if self._free else len(self._requests)
         request = Request(number, prompt_tokens, output_tokens)
         if number < len(self._requests):  # a late refusal may be on its way to who had the number
             request.attempt = self._requests[number].attempt
         self._requests[number : number + 1] = [request]
-        self._begin(request, grow_at, tuple(stages), link_home, link_back)
         return number
 
-    def begin_anew(
+    def begin(
         self,
-        request: int,
+        number: int,
         *,
         grow_at: int,
         stages: Sequence[StageVisit],
         link_home: int,
         link_back: int,
     ) -> None:
-        self._begin(self._requests[request], grow_at, tuple(stages), link_home, link_back)
-
-    def _begin(
-        self,
-        request: Request,
-        grow_at: int,
-        stages: tuple[StageVisit, ...],
-        link_home: int,
-        link_back: int,
-    ) -> None:
-        request.begin(grow_at, stages, link_home, link_back)
+        request = self._requests[number]
+        request.begin(grow_at, tuple(stages), link_home, link_back)
         self._account_running()
         self._running += 1
         for stage in stages:

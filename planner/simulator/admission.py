@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Protocol, TypedDict
 
 from planner.domain.cluster import COORDINATOR
 from planner.domain.pipeline import Pipeline
@@ -11,9 +10,10 @@ from planner.domain.placement import Placement
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.node_load import NodeLoad
+from planner.routers.output_length import OutputLengthEstimate
 from planner.routers.waiting import kept_for
 from planner.simulator.compiled_engine import Engine
-from planner.simulator.engine import NEVER, Occurrence, OccurrenceKind, StageVisit
+from planner.simulator.engine import NEVER, Occurrence, OccurrenceKind
 from planner.simulator.forecast import Tally
 from planner.simulator.record import OnRequest, RequestRecord
 from planner.simulator.translation import Links
@@ -23,34 +23,11 @@ from planner.workload.request import InvalidWorkload, Lengths, Request
 MOST_ATTEMPTS = 50
 
 
-class OutputPrediction(Protocol):
-    """How many output tokens to reserve KV room for."""
-
-    def predict(self, *, max_tokens: int) -> int: ...
-
-    def observe(self, output_tokens: int) -> None: ...
-
-
-class FixedPrediction:
+class FixedLength(OutputLengthEstimate):
     """Always the same number of tokens, as in the published system."""
-
-    def __init__(self, output_tokens: int) -> None:
-        self._output_tokens = output_tokens
-
-    def predict(self, *, max_tokens: int) -> int:
-        return min(self._output_tokens, max_tokens)
 
     def observe(self, output_tokens: int) -> None:
         """The published system learns nothing from answers."""
-
-
-class _Way(TypedDict):
-    """What an engine is told of a request's way, first or new."""
-
-    grow_at: int
-    stages: tuple[StageVisit, ...]
-    link_home: int
-    link_back: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +61,7 @@ class Admission:
         load: NodeLoad,
         links: Links,
         placement: Placement,
-        prediction: OutputPrediction,
+        prediction: OutputLengthEstimate,
         page_tokens: int | None,
         recorded_pipelines: int,
         on_request: OnRequest | None,
@@ -132,9 +109,7 @@ class Admission:
                 )
             return False
         number = self._engine.admit(
-            prompt_tokens=lengths.prompt_tokens,
-            output_tokens=lengths.output_tokens,
-            **self._way(pipeline, size),
+            prompt_tokens=lengths.prompt_tokens, output_tokens=lengths.output_tokens
         )
         self._running[number] = _Running(
             request=request,
@@ -233,7 +208,6 @@ class Admission:
                 kept |= kept_for(size, router=self._router, placement=self._placement)
                 continue
             self._preempted.remove(number)
-            self._engine.begin_anew(number, **self._way(pipeline, size))
             self._enter(number, pipeline)
 
     def _kept_for_preempted(self) -> frozenset[str]:
@@ -243,18 +217,17 @@ class Admission:
             kept |= kept_for(size, router=self._router, placement=self._placement)
         return kept
 
-    def _way(self, pipeline: Pipeline, size: RequestSize) -> _Way:
+    def _enter(self, number: int, pipeline: Pipeline) -> None:
+        running = self._running[number]
+        running.pipeline = pipeline
         first, last = pipeline.stages[0].node, pipeline.stages[-1].node
-        return _Way(
-            grow_at=self._in_pages(size.total_tokens),
+        self._engine.begin(
+            number,
+            grow_at=self._in_pages(running.size.total_tokens),
             stages=self._links.visits(pipeline),
             link_home=self._links.between(last, COORDINATOR),
             link_back=self._links.back(last, first),
         )
-
-    def _enter(self, number: int, pipeline: Pipeline) -> None:
-        running = self._running[number]
-        running.pipeline = pipeline
         self._kv.admit(number, pipeline, size=running.size)
         self.running += 1
         if len(self.pipelines) < self._recorded:

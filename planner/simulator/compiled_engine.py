@@ -88,37 +88,17 @@ class Engine:
         self._num_links += 1
         return number
 
-    def admit(
-        self,
-        *,
-        prompt_tokens: int,
-        output_tokens: int,
-        grow_at: int,
-        stages: Sequence[StageVisit],
-        link_home: int,
-        link_back: int,
-    ) -> int:
-        """Send a request on its way now. Its number is free again once it has finished.
+    def admit(self, *, prompt_tokens: int, output_tokens: int) -> int:
+        """The number of a new request, which `begin` sends on its way.
 
-        Tokens go by `link_home` to the coordinator and by `link_back` to the first stage, where it
-        is no VIA_COORDINATOR or SAME_NODE.
+        The number is free again once the request has finished.
         """
-        numbers = array("i", chain.from_iterable(stages))
-        number: int = _admit(
-            self._engine,
-            prompt_tokens,
-            output_tokens,
-            grow_at,
-            len(stages),
-            numbers.buffer_info()[0],
-            link_home,
-            link_back,
-        )
+        number: int = _admit(self._engine, prompt_tokens, output_tokens)
         if number < 0:
             raise MemoryError("no memory for a request of a simulation")
         return number
 
-    def begin_anew(
+    def begin(
         self,
         request: int,
         *,
@@ -127,9 +107,13 @@ class Engine:
         link_home: int,
         link_back: int,
     ) -> None:
-        """Send a preempted request's prompt, and the tokens that came of it, on their way now."""
+        """Send a request's prompt, and the tokens that came before it was preempted, on their way.
+
+        Tokens go by `link_home` to the coordinator and by `link_back` to the first stage, where it
+        is no VIA_COORDINATOR or SAME_NODE.
+        """
         numbers = array("i", chain.from_iterable(stages))
-        if not _begin_anew(
+        if not _begin(
             self._engine,
             request,
             grow_at,
@@ -208,8 +192,8 @@ def _records(
 _new = function("simulator_new", POINTER, POINTER, I64, INTEGERS, I64, REALS)
 _free = function("simulator_free", None, POINTER)
 _add_link = function("simulator_add_link", I64, POINTER, I64, I64, REAL, REAL, I64, POINTER)
-_admit = function("simulator_admit", I64, POINTER, I64, I64, I64, I64, POINTER, I64, I64)
-_begin_anew = function("simulator_begin_anew", I64, POINTER, I64, I64, I64, POINTER, I64, I64)
+_admit = function("simulator_admit", I64, POINTER, I64, I64)
+_begin = function("simulator_begin", I64, POINTER, I64, I64, I64, POINTER, I64, I64)
 _give_up = function("simulator_give_up", None, POINTER, I64)
 _set_grow_at = function("simulator_set_grow_at", None, POINTER, I64, I64)
 _advance = function("simulator_advance", I64, POINTER, REAL, POINTER)

@@ -2,8 +2,8 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
@@ -149,10 +149,8 @@ class BacklogFeeder:
             self._next = next(self._lengths, None)
 
 
-class LayerUse(Protocol):
-    """The share of KV room that is reserved for the fullest layer, its nodes taken together."""
-
-    def __call__(self) -> float: ...
+LayerUse: TypeAlias = Callable[[], float]
+"""The share of KV room that is reserved for the fullest layer, its nodes taken together."""
 
 
 class OfflineFeeder:

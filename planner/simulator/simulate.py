@@ -24,11 +24,7 @@ from planner.routers.choice import RouterName, make_router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.node_load import NodeLoad
 from planner.routers.output_length import OutputLengthEstimate
-from planner.simulator.admission import (
-    Admission,
-    FixedPrediction,
-    OutputPrediction,
-)
+from planner.simulator.admission import Admission, FixedLength
 from planner.simulator.compiled_engine import Engine
 from planner.simulator.engine import EngineSetup
 from planner.simulator.feeders import feeder_for, layer_use_of
@@ -121,10 +117,10 @@ def simulate(
         high_water=policy.kv_high_water,
     )
     links = Links(problem, engine, numbering, return_path=policy.return_path)
-    prediction: OutputPrediction = (
+    prediction = (
         OutputLengthEstimate(mean_output_tokens=problem.workload.mean_output_tokens)
         if options.fixed_output_tokens is None
-        else FixedPrediction(options.fixed_output_tokens)
+        else FixedLength(mean_output_tokens=options.fixed_output_tokens)
     )
     load = NodeLoad(clock=lambda: engine.now)
     chosen_router = router_maker(

@@ -5,7 +5,7 @@ the same order from scripted stages, and decides everything else itself.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import ServingPolicy
 from planner.routers.choice import ROUTER_NAMES, RouterName
 from planner.simulator.compiled_engine import Engine
-from planner.simulator.engine import EngineSetup, Occurrence, OccurrenceKind, StageVisit
+from planner.simulator.engine import EngineSetup, Occurrence, OccurrenceKind
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.demand import Arrivals
 from planner.workload.request import Lengths, Request
@@ -89,24 +89,8 @@ class Recorder:
     def __getattr__(self, name: str) -> object:
         return getattr(self._engine, name)
 
-    def admit(
-        self,
-        *,
-        prompt_tokens: int,
-        output_tokens: int,
-        grow_at: int,
-        stages: Sequence[StageVisit],
-        link_home: int,
-        link_back: int,
-    ) -> int:
-        number = self._engine.admit(
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            grow_at=grow_at,
-            stages=stages,
-            link_home=link_home,
-            link_back=link_back,
-        )
+    def admit(self, *, prompt_tokens: int, output_tokens: int) -> int:
+        number = self._engine.admit(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
         self._number_of[number] = len(self.lengths)
         self.lengths.append((prompt_tokens, output_tokens))
         return number

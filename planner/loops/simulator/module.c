@@ -108,8 +108,8 @@ static i32 free_request(Engine *e) {
 }
 
 /* Send the tokens of the sequence on their way: 1, or 0 without memory. */
-i64 simulator_begin_anew(Engine *e, i64 number, i64 grow_at, i64 num_stages, const Stage *stages,
-                         i64 link_home, i64 link_back) {
+i64 simulator_begin(Engine *e, i64 number, i64 grow_at, i64 num_stages, const Stage *stages,
+                    i64 link_home, i64 link_back) {
     Request *request = &e->requests[number];
     i64 prefill = request->prompt_tokens + request->produced;
     i64 chunk = e->policy.chunk_tokens ? e->policy.chunk_tokens : prefill;
@@ -155,8 +155,7 @@ static void put_back(Engine *e, i32 number) {
 }
 
 /* The number of the new request, -1 without memory. */
-i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at, i64 num_stages,
-                    const Stage *stages, i64 link_home, i64 link_back) {
+i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens) {
     i32 number = free_request(e);
     if (number < 0) return -1;
     Request *request = &e->requests[number];
@@ -164,10 +163,6 @@ i64 simulator_admit(Engine *e, i64 prompt_tokens, i64 output_tokens, i64 grow_at
     request->output_tokens = output_tokens;
     request->produced = 0;
     request->first_token_s = request->last_token_s = 0.0;
-    if (!simulator_begin_anew(e, number, grow_at, num_stages, stages, link_home, link_back)) {
-        put_back(e, number);
-        return -1;
-    }
     return number;
 }
 
