@@ -30,7 +30,7 @@ import numpy as np
 
 from planner.estimate.load import Load, Tables
 from planner.estimate.model import Model
-from planner.native import POINTER, REAL, REALS, Packed, function
+from planner.native import POINTER, REAL, REALS, function
 
 
 class Sustained(NamedTuple):
@@ -48,28 +48,7 @@ class Sustained(NamedTuple):
 def sustained(model: Model, load: Load, tables: Tables) -> Sustained:
     nodes, edges = len(load.share_N), len(load.share_E)
     work, result = np.empty(6 * nodes + edges), np.empty(4)
-    packed = Packed(
-        nodes=nodes,
-        edges=edges,
-        table_size=tables.decode_s_KB.shape[1],
-        group=load.group_N,
-        table=load.table_N,
-        tails=load.tail_E,
-        heads=load.head_E,
-        share=load.share_N,
-        layers=load.layers_N,
-        step_s=load.step_s_N,
-        room=load.room_N,
-        decode_limit=load.decode_limit_N,
-        edge_share=load.share_E,
-        bandwidth=load.bandwidth_E,
-        latency=load.latency_E,
-        crowding=load.crowding_E,
-        decode_s=tables.decode_s_KB,
-        decode_slope=tables.slope_s_K,
-        return_s=load.return_s,
-    )
-    _sustained(model.as_array(), packed, 0.0, work, result)
+    _sustained(model.as_array(), load.packed(tables), 0.0, work, result)
     return Sustained(*result.tolist())
 
 

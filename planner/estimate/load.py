@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
+from planner.domain.errors import InvalidPlacement
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.lengths import LengthStatistics
 from planner.estimate.model import Model
-from planner.estimate.shared import Numbers, Reals, SharedLinks
-from planner.timing import hop_s, latency_s, layer_times_of
+from planner.estimate.shared import Links, Numbers, Reals
+from planner.native import I64, INTEGERS, POINTER, REALS, Packed, function
+from planner.timing import hop_s, layer_times_of
 
 OUTSIDE = -1
 TABLE_SIZE = 1025
@@ -55,6 +57,30 @@ class Load:
     crowding_E: Reals
     return_s: float
 
+    def packed(self, tables: Tables) -> Packed:
+        """As C's `Load`, which may fill the arrays of connections."""
+        return Packed(
+            nodes=len(self.share_N),
+            edges=len(self.share_E),
+            table_size=tables.decode_s_KB.shape[1],
+            group=self.group_N,
+            table=self.table_N,
+            tails=self.tail_E,
+            heads=self.head_E,
+            share=self.share_N,
+            layers=self.layers_N,
+            step_s=self.step_s_N,
+            room=self.room_N,
+            decode_limit=self.decode_limit_N,
+            edge_share=self.share_E,
+            bandwidth=self.bandwidth_E,
+            latency=self.latency_E,
+            crowding=self.crowding_E,
+            decode_s=tables.decode_s_KB,
+            decode_slope=tables.slope_s_K,
+            return_s=self.return_s,
+        )
+
 
 class NodeFigures:
     """What the profiles of one problem say, asked once; for the loads of many placements."""
@@ -71,7 +97,7 @@ class NodeFigures:
         self.model = model
         names = [node.name for node in problem.cluster.nodes]
         self.end_of = {name: number for number, name in enumerate([*names, COORDINATOR])}
-        self.shared = SharedLinks.of(problem.cluster, names)
+        self.links = Links(problem, names)
         linked = {end for link in problem.cluster.links for end in (link.source, link.target)}
         # Nodes that all links treat alike: by region and hop, unless a link names one.
         self.likeness = {
@@ -115,39 +141,6 @@ class NodeFigures:
             held, has_first=ends[0], has_last=ends[1]
         )
         return self._policy.kv_high_water * kv / (layers * self._lengths.reserved_tokens)
-
-    def return_s(self, first: Mapping[str, float], last: Mapping[str, float]) -> float:
-        """From the last stage to the first, by the shares of requests on the nodes of either.
-
-        Which ends belong together is taken to be chance.
-        """
-        ends: list[dict[str, tuple[str, float]]] = []
-        for shares in (last, first):
-            alike: dict[str, tuple[str, float]] = {}
-            for name, share in shares.items():
-                likeness = self.likeness[name]
-                example, known = alike.get(likeness, (name, 0.0))
-                alike[likeness] = example, known + share
-            ends.append(alike)
-        whole = math.fsum(first.values())
-        if whole <= 0:
-            return 0.0
-        return (
-            math.fsum(
-                sent * taken * self._back_s(source, target)
-                for source, sent in ends[0].values()
-                for target, taken in ends[1].values()
-            )
-            / whole
-        )
-
-    def _back_s(self, last: str, first: str) -> float:
-        cluster = self.problem.cluster
-        straight = cluster.link_between(last, first) if self.model.straight_back > 0 else None
-        if straight is not None:
-            return latency_s(self.problem, straight)
-        ways = cluster.link_between(last, COORDINATOR), cluster.link_between(COORDINATOR, first)
-        return sum(latency_s(self.problem, way) for way in ways if way is not None)
 
     def decode_limit(self, node: str, *, held: int) -> float:
         limits = self.problem.profile_of(node).batch_limits
@@ -217,35 +210,7 @@ def _load(figures: NodeFigures, placement: Placement, flows: Spread) -> Load:
     layers = [run[name] / through[name] for name in names]
     held = [len(placement.layers[name]) for name in names]
     ends = sorted(flows)
-    links = []
-    for source, target in ends:
-        link = figures.problem.cluster.link_between(
-            COORDINATOR if source == SOURCE else source, COORDINATOR if target == SINK else target
-        )
-        if link is None:
-            raise KeyError((source, target))
-        links.append(link)
-    most, crowding = figures.shared.crowding(
-        [figures.end_of.get(source, len(figures.end_of) - 1) for source, _ in ends],
-        [figures.end_of.get(target, len(figures.end_of) - 1) for _, target in ends],
-        [
-            0.0
-            if source == SOURCE or target == SINK
-            else figures.model.bytes_per_output * flows[source, target] / whole
-            for source, target in ends
-        ],
-    )
-    entering = {
-        target: flow / whole for (source, target), flow in flows.items() if source == SOURCE
-    }
-    leaving = {source: flow / whole for (source, target), flow in flows.items() if target == SINK}
-    if figures.model.straight_back > 0:
-        # Requests whose first node is their last: the token is there already.
-        for name in sorted(entering.keys() & leaving.keys()):
-            alone = entering[name] * leaving[name] * whole / through[name]
-            entering[name] -= alone
-            leaving[name] -= alone
-    return Load(
+    load = Load(
         group_N=np.array([groups[pair] for pair in ranges], dtype=np.int64),
         table_N=np.array([figures.table_of[name] for name in names], dtype=np.int64),
         share_N=np.array([through[name] / whole for name in names]),
@@ -271,8 +236,24 @@ def _load(figures: NodeFigures, placement: Placement, flows: Spread) -> Load:
         tail_E=np.array([number_of.get(source, OUTSIDE) for source, _ in ends], dtype=np.int64),
         head_E=np.array([number_of.get(target, OUTSIDE) for _, target in ends], dtype=np.int64),
         share_E=np.array([flows[pair] / whole for pair in ends]),
-        bandwidth_E=np.minimum([link.bandwidth_bytes_per_s for link in links], most),
-        latency_E=np.array([latency_s(figures.problem, link) for link in links]),
-        crowding_E=np.array(crowding),
-        return_s=figures.return_s(entering, leaving),
+        bandwidth_E=np.empty(len(ends)),
+        latency_E=np.empty(len(ends)),
+        crowding_E=np.empty(len(ends)),
+        return_s=0.0,
     )
+    packed, shares = load.packed(figures.tables), figures.links.num_shares
+    if not _find_connections(
+        figures.model.as_array(),
+        figures.links.packed,
+        np.array([figures.end_of[name] for name in names], dtype=np.int64),
+        packed,
+        np.empty(2 * len(names) + shares),
+        np.empty(2 * shares, dtype=np.int64),
+    ):
+        raise InvalidPlacement("something flows where the cluster has no link")
+    return replace(load, return_s=packed.value("return_s"))
+
+
+_find_connections = function(
+    "find_connections", I64, REALS, POINTER, INTEGERS, POINTER, REALS, INTEGERS
+)

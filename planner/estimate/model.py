@@ -64,11 +64,6 @@ class Model:
     tpot_limit_s: float = math.inf
     ttft_limit_s: float = math.inf
 
-    @property
-    def bytes_per_output(self) -> float:
-        """Of activations that a connection between nodes carries, per token of output."""
-        return self.activation_bytes * (1.0 + self.prompt_tokens / self.output_tokens)
-
     def as_array(self) -> npt.NDArray[np.float64]:
         return np.array(astuple(self), dtype=np.float64)
 

@@ -11,13 +11,12 @@ enum { THROUGHPUT = 0, PER_PRICE = 1, FEWEST_NODES = 2 };
 
 /* As SearchTask writes it. */
 typedef struct {
-    i64 nodes, num_layers, max_stages, row, aim, survives, shares, table_size;
+    i64 nodes, num_layers, max_stages, row, aim, survives, table_size;
     double demand;
     const Model *model;
-    const i64 *most, *table; /* most: layers of each node, by the ends of the model that it has */
-    const double *step_s, *speeds, *rooms, *limits, *bandwidth, *latency, *price;
-    const double *share_bandwidth;
-    const i64 *is_card, *member, *leaving_start, *leaving, *reaching_start, *reaching;
+    const Links *links;
+    const i64 *end, *most, *table; /* of each node: its end of links, its layers by ends of the model */
+    const double *step_s, *speeds, *rooms, *limits, *price;
     const double *decode_s, *decode_slope;
     const i64 *running; /* first and end of the layers that each node holds now */
 } Task;
@@ -38,7 +37,7 @@ typedef struct {
 typedef struct {
     i64 worst;
     i64 *group, *table, *tails, *heads, *order, *starts, *taken;
-    double *share, *layers, *step_s, *room, *limit, *edge_share, *bandwidth, *latency, *crowding, *carried, *work;
+    double *share, *layers, *step_s, *room, *limit, *edge_share, *bandwidth, *latency, *crowding, *work;
 } Space;
 
 static i64 draw(i64 *state, i64 choices)
@@ -61,7 +60,7 @@ static char *spread_out(Space *space, i64 n, i64 shares)
         {&space->share, i}, {&space->layers, i}, {&space->step_s, i}, {&space->room, i},
         {&space->limit, i}, {&space->tails, e}, {&space->heads, e}, {&space->edge_share, e},
         {&space->bandwidth, e}, {&space->latency, e}, {&space->crowding, e},
-        {&space->carried, shares}, {&space->taken, 2 * shares}, {&space->work, e + 6 * i},
+        {&space->taken, 2 * shares}, {&space->work, e + 6 * i + shares},
     };
     size_t count = sizeof parts / sizeof *parts;
     for (size_t part = 0; part < count; part++) sum += parts[part].size;
@@ -73,84 +72,13 @@ static char *spread_out(Space *space, i64 n, i64 shares)
     return memory;
 }
 
-static int add_edge(const Task *task, Space *space, Load *load, i64 tail, i64 head)
+static void add_edge(Space *space, Load *load, i64 tail, i64 head)
 {
-    i64 width = task->nodes + 1;
-    i64 from = tail == OUTSIDE ? task->nodes : space->order[tail];
-    i64 to = head == OUTSIDE ? task->nodes : space->order[head];
-    double bandwidth = task->bandwidth[from * width + to];
-    if (!(bandwidth > 0)) return 0;
     i64 edge = load->edges++;
     space->tails[edge] = tail;
     space->heads[edge] = head;
     space->edge_share[edge] = (tail == OUTSIDE ? 1 : space->share[tail])
                               * (head == OUTSIDE ? 1 : space->share[head]);
-    space->bandwidth[edge] = bandwidth;
-    space->latency[edge] = task->latency[from * width + to];
-    space->crowding[edge] = 0;
-    return 1;
-}
-
-/* `taken` gets the shared bandwidths that the link takes; returns how many. */
-static i64 taken_by(const Task *task, i64 from, i64 to, i64 *taken)
-{
-    i64 count = 0, ends = task->nodes + 1;
-    for (i64 at = task->leaving_start[from]; at < task->leaving_start[from + 1]; at++) {
-        i64 share = task->leaving[at];
-        if (task->is_card[share] || !task->member[share * ends + to]) taken[count++] = share;
-    }
-    for (i64 at = task->reaching_start[to]; at < task->reaching_start[to + 1]; at++) {
-        i64 share = task->reaching[at];
-        if (task->is_card[share] || !task->member[share * ends + from]) taken[count++] = share;
-    }
-    return count;
-}
-
-/* Limits connections to the shared bandwidths they take, and finds what others take of these. */
-static void crowd(const Task *task, Space *space, const Load *load, i64 *taken)
-{
-    const Model *model = task->model;
-    double per_output = model->activation_bytes * (1 + model->prompt_tokens / model->output_tokens);
-    for (i64 share = 0; share < task->shares; share++) space->carried[share] = 0;
-    for (int turn = 0; turn < 2; turn++)
-        for (i64 edge = 0; edge < load->edges; edge++) {
-            i64 tail = space->tails[edge], head = space->heads[edge];
-            i64 from = tail == OUTSIDE ? task->nodes : space->order[tail];
-            i64 to = head == OUTSIDE ? task->nodes : space->order[head];
-            int is_outer = tail == OUTSIDE || head == OUTSIDE;
-            double bytes = is_outer ? 0 : space->edge_share[edge] * per_output;
-            i64 count = taken_by(task, from, to, taken);
-            for (i64 at = 0; at < count; at++) {
-                i64 share = taken[at];
-                if (turn == 0) {
-                    space->carried[share] += bytes;
-                    continue;
-                }
-                double bandwidth = task->share_bandwidth[share];
-                space->bandwidth[edge] = fmin(space->bandwidth[edge], bandwidth);
-                space->crowding[edge] = fmax(space->crowding[edge],
-                                             (space->carried[share] - bytes) / bandwidth);
-            }
-        }
-}
-
-/* Seconds from the last stage to the first; a single stage is both. */
-static double return_s(const Task *task, const Space *space, i64 stages, i64 nodes)
-{
-    const Model *model = task->model;
-    i64 width = task->nodes + 1, outside = task->nodes;
-    double total = 0;
-    if (model->straight_back > 0 && stages == 1) return 0;
-    for (i64 last = space->starts[stages - 1]; last < nodes; last++)
-        for (i64 first = 0; first < space->starts[1]; first++) {
-            i64 tail = space->order[last], head = space->order[first];
-            double latency = task->latency[tail * width + outside]
-                             + task->latency[outside * width + head];
-            if (model->straight_back > 0 && task->bandwidth[tail * width + head] > 0)
-                latency = task->latency[tail * width + head];
-            total += space->share[last] * space->share[first] * latency;
-        }
-    return total;
 }
 
 /* Tokens/s that score `enough`; 0 where fewer nodes may score it at any rate. */
@@ -180,7 +108,7 @@ static double score_with_all(const Task *task, Space *space, const Stages *tried
             if (stage_of[node] != stage) continue;
             i64 held = lengths[stage], at = load.nodes++;
             if (held > task->most[4 * node + ends]) return 0;
-            space->order[at] = node;
+            space->order[at] = task->end[node];
             space->group[at] = stage;
             space->table[at] = task->table[node];
             space->layers[at] = (double)held;
@@ -195,16 +123,15 @@ static double score_with_all(const Task *task, Space *space, const Stages *tried
         for (i64 at = space->starts[stage]; at < load.nodes; at++) space->share[at] /= speed;
     }
     space->starts[stages] = load.nodes;
-    for (i64 head = 0; head < space->starts[1]; head++)
-        if (!add_edge(task, space, &load, OUTSIDE, head)) return 0;
+    for (i64 head = 0; head < space->starts[1]; head++) add_edge(space, &load, OUTSIDE, head);
     for (i64 stage = 0; stage + 1 < stages; stage++)
         for (i64 tail = space->starts[stage]; tail < space->starts[stage + 1]; tail++)
             for (i64 head = space->starts[stage + 1]; head < space->starts[stage + 2]; head++)
-                if (!add_edge(task, space, &load, tail, head)) return 0;
+                add_edge(space, &load, tail, head);
     for (i64 tail = space->starts[stages - 1]; tail < load.nodes; tail++)
-        if (!add_edge(task, space, &load, tail, OUTSIDE)) return 0;
-    load.return_s = return_s(task, space, stages, load.nodes);
-    if (task->shares > 0) crowd(task, space, &load, space->taken);
+        add_edge(space, &load, tail, OUTSIDE);
+    if (!find_connections(task->model, task->links, space->order, &load, space->work, space->taken))
+        return 0;
     double result[4];
     sustained(task->model, &load, enough_per_s(task, enough, price), space->work, result);
     if (task->aim == PER_PRICE) return result[0] / price;
@@ -382,7 +309,7 @@ double anneal_estimate(const Task *task, const Cooling *cooling, const Loading *
                        Stages *best)
 {
     Space space;
-    char *memory = spread_out(&space, task->nodes, task->shares);
+    char *memory = spread_out(&space, task->nodes, task->links->shares);
     i64 *numbers = malloc((size_t)(task->nodes + task->num_layers + 1) * sizeof(i64));
     if (memory == NULL || numbers == NULL) {
         free(memory);

@@ -22,10 +22,25 @@ typedef struct {
     i64 nodes, edges, table_size;
     const i64 *group, *table, *tails, *heads;
     const double *share, *layers, *step_s, *room, *decode_limit;
-    const double *edge_share, *bandwidth, *latency, *crowding;
+    const double *edge_share;
+    double *bandwidth, *latency, *crowding;
     const double *decode_s, *decode_slope;
     double return_s;
 } Load;
+
+/* All links between nodes and the coordinator, the last end, and what they share; as
+   planner.estimate.shared.Links packs it. */
+typedef struct {
+    i64 nodes, shares;
+    const double *bandwidth, *latency, *share_bandwidth;
+    const i64 *is_card, *member, *leaving_start, *leaving, *reaching_start, *reaching;
+} Links;
+
+/* Fills the bandwidth, latency and crowding of the load's edges, and its `return_s`; node `at` of the load
+   is end `order[at]` of the links. 0 where an edge has no link. `work` has room for 2 * nodes + shares
+   numbers, `taken` for 2 * shares. */
+i64 find_connections(const Model *model, const Links *links, const i64 *order, Load *load, double *work,
+                     i64 *taken);
 
 /* decode tokens/s, requests held, round trip, time to first token; 0 if nothing can be served, or by
    the first turn clearly less than `least`. `work` has room for 6 * nodes + edges numbers. */

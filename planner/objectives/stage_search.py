@@ -16,17 +16,12 @@ import numpy as np
 
 from planner.capacity import allowed_limits
 from planner.chance import Schedule
-from planner.domain.cluster import COORDINATOR
 from planner.domain.placement import LayerRange, Placement
-from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.estimate.estimate import Estimator
-from planner.estimate.shared import Reals, SharedLinks
-from planner.link_matrix import links_between
 from planner.native import POINTER, REAL, Packed, function
 from planner.objectives.goal import Goal
 from planner.speed_table import speeds_by_layers
-from planner.timing import hop_s
 
 IDLE = -1
 
@@ -94,7 +89,6 @@ class StageSearch:
         limits_NE = [allowed_limits(problem, name, rules) for name in self.names]
         self._num_layers = problem.model.num_layers
         self._max_stages = min(rules.max_hops or len(self.names), len(self.names))
-        self.bandwidth, self.latency = _links(problem, self.names)
         # N nodes; columns j are layers held, 0 .. J - 1. E are the ends of the model that a stage
         # has (`planner.capacity.LayerLimits`): 0 none, 1 the first layer, 2 the last, 3 both.
         speeds_NJ = speeds_by_layers(problem, self.names, limits_NE)
@@ -107,7 +101,8 @@ class StageSearch:
                         name, held=held, layers=held, ends=(at % 2 == 1, at >= 2)
                     )
                 limits_NJ[row, held] = estimator.figures.decode_limit(name, held=held)
-        figures, shared = estimator.figures, SharedLinks.of(problem.cluster, self.names)
+        figures = estimator.figures
+        self.links = figures.links  # which the task points to
         self._task = Packed(
             nodes=len(self.names),
             num_layers=self._num_layers,
@@ -115,26 +110,18 @@ class StageSearch:
             row=width,
             aim=int(goal.aim),
             survives=int(survives),
-            shares=len(shared.bandwidth_S),
             table_size=figures.tables.decode_s_KB.shape[1],
             demand=goal.demand_tokens_per_s,
             model=estimator.model.as_array(),
+            links=self.links.packed.address,
+            end=np.array([figures.end_of[name] for name in self.names], dtype=np.int64),
             most=np.array(limits_NE, dtype=np.int64).reshape(len(self.names), 4),
             table=np.array([figures.table_of[name] for name in self.names], dtype=np.int64),
             step_s=np.array([figures.step_s(name) for name in self.names], dtype=np.float64),
             speeds=speeds_NJ,
             rooms=rooms_ENJ,
             limits=limits_NJ,
-            bandwidth=self.bandwidth,
-            latency=self.latency,
             price=np.array([goal.cost_of(name) for name in self.names], dtype=np.float64),
-            share_bandwidth=shared.bandwidth_S,
-            is_card=shared.is_card_S,
-            member=shared.member_SM,
-            leaving_start=shared.leaving_start_M1,
-            leaving=shared.leaving,
-            reaching_start=shared.reaching_start_M1,
-            reaching=shared.reaching,
             decode_s=figures.tables.decode_s_KB,
             decode_slope=figures.tables.slope_s_K,
             running=np.array(
@@ -235,19 +222,6 @@ class _Buffers:
         return Stages(
             lengths=tuple(self._lengths[:count].tolist()), stage_of=tuple(self._stage_of.tolist())
         )
-
-
-def _links(problem: Problem, names: Sequence[str]) -> tuple[Reals, Reals]:
-    """Bandwidth and latency between all names, the coordinator last; 0 where there is no link.
-
-    Latencies are those of `planner.timing.latency_s`.
-    """
-    bandwidth, latency = links_between(problem.cluster, [*names, COORDINATOR])
-    hops = np.array([hop_s(problem, name) for name in names])
-    latency[:-1, :-1] += (hops[:, None] + hops) / 2
-    latency[:-1, -1] += hops
-    latency[-1, :-1] += hops
-    return bandwidth, latency
 
 
 _anneal_estimate = function("anneal_estimate", REAL, *[POINTER] * 5)

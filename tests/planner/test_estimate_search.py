@@ -9,14 +9,15 @@ from shared_networks import egress, sharing
 from tiny_problems import placement, tiny_problem
 
 from planner.balanced_flow import balanced_flow
-from planner.capacity import throughput_tokens_per_s
+from planner.capacity import shared_bytes_per_token, throughput_tokens_per_s
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.estimate.estimate import Estimator
+from planner.estimate.load import loads_of
 from planner.objectives.goal import FewestNodes, Goal, TokensPerPrice
 from planner.objectives.stage_search import IDLE, Stages, StageSearch
-from planner.timing import layer_times_of
+from planner.timing import latency_s, layer_times_of
 
 PROBLEM = tiny_problem(
     [[90.0, 50.0, 20.0], [90.0, 50.0], [40.0, 30.0, 20.0], [80.0, 30.0], [50.0, 20.0]],
@@ -25,6 +26,13 @@ PROBLEM = tiny_problem(
 )
 NAMES = tuple(node.name for node in PROBLEM.cluster.nodes)
 START = placement(n0=(0, 3), n1=(3, 5), n3=(3, 5))
+STAGGERED = placement(n0=(0, 3), n1=(0, 2), n2=(2, 5), n3=(3, 5))
+SPREADS = [
+    (START, {(SOURCE, "n0"): 4.0, ("n0", "n1"): 3.0, ("n0", "n3"): 1.0, ("n1", SINK): 3.0,
+             ("n3", SINK): 1.0}),
+    (STAGGERED, {(SOURCE, "n0"): 3.0, (SOURCE, "n1"): 1.0, ("n0", "n2"): 1.0, ("n0", "n3"): 2.0,
+                 ("n1", "n2"): 1.0, ("n2", SINK): 2.0, ("n3", SINK): 2.0}),
+]  # fmt: skip
 
 HOPPING = replace(
     PROBLEM,
@@ -204,8 +212,74 @@ def test_links_are_those_of_the_cluster():
         for column, target in enumerate(ends):
             link = None if source == target else PROBLEM.cluster.link_between(source, target)
             bandwidth = 0.0 if link is None else link.bandwidth_bytes_per_s
-            assert stages.bandwidth[row, column] == bandwidth
-            assert link is None or stages.latency[row, column] == link.latency_s
+            assert stages.links.bandwidth_MM[row, column] == bandwidth
+            assert link is None or stages.links.latency_MM[row, column] == link.latency_s
+
+
+@pytest.mark.parametrize("return_path", ["coordinator", "first_stage"])
+@pytest.mark.parametrize(("placed", "spread"), SPREADS, ids=["stages", "staggered"])
+@pytest.mark.parametrize("problem", [PROBLEM, CROWDED, HOPPING], ids=KINDS)
+def test_connections_are_what_links_and_shared_bandwidths_say(problem, placed, spread, return_path):
+    policy = replace(RUNTIME_POLICY, return_path=return_path)
+    estimator = Estimator(problem, policy=policy)
+    (load,) = loads_of(estimator.figures, placed, spread)
+    names = sorted(
+        placed.layers,
+        key=lambda name: (placed.layers[name].first, placed.layers[name].end, name),
+    )
+    ends = [
+        tuple(COORDINATOR if end < 0 else names[end] for end in pair)
+        for pair in zip(load.tail_E.tolist(), load.head_E.tolist(), strict=True)
+    ]
+    outputs = estimator.lengths.output_tokens
+    per_output = problem.model.activation_bytes_per_token
+    per_output *= 1 + estimator.lengths.prompt_tokens / outputs
+    sizes = [
+        0.0 if COORDINATOR in pair else share * per_output
+        for pair, share in zip(ends, load.share_E.tolist(), strict=True)
+    ]
+    for edge, pair in enumerate(ends):
+        link = problem.cluster.link_between(*pair)
+        most, crowding = link.bandwidth_bytes_per_s, 0.0
+        for shared in problem.cluster.shared:
+            members = problem.cluster.members_of(shared)
+            takes = [
+                shared_bytes_per_token(problem, shared, *other, members=members) > 0
+                for other in ends
+            ]
+            if takes[edge]:
+                others = sum(size for size, is_in in zip(sizes, takes, strict=True) if is_in)
+                most = min(most, shared.bandwidth_bytes_per_s)
+                crowding = max(crowding, (others - sizes[edge]) / shared.bandwidth_bytes_per_s)
+        assert load.bandwidth_E[edge] == most
+        assert load.latency_E[edge] == pytest.approx(latency_s(problem, link))
+        assert load.crowding_E[edge] == pytest.approx(crowding)
+    assert load.return_s == pytest.approx(way_back_s(problem, names, load, policy))
+
+
+def way_back_s(problem, names, load, policy):
+    """Over all pairs of a last node and a first one that are not the same node of a request."""
+    is_straight = policy.return_path == "first_stage"
+    entering, leaving = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for tail, head, share in zip(load.tail_E, load.head_E, load.share_E, strict=True):
+        if tail < 0:
+            entering[names[head]] += share
+        if head < 0:
+            leaving[names[tail]] += share
+    if is_straight:
+        for name, through in zip(names, load.share_N, strict=True):
+            alone = entering[name] * leaving[name] / through
+            entering[name] -= alone
+            leaving[name] -= alone
+    link_between, total = problem.cluster.link_between, 0.0
+    for last, sent in leaving.items():
+        for first, taken in entering.items():
+            straight = link_between(last, first) if is_straight and last != first else None
+            ways = [straight]
+            if straight is None:
+                ways = [link_between(last, COORDINATOR), link_between(COORDINATOR, first)]
+            total += sent * taken * sum(latency_s(problem, way) for way in ways)
+    return total / (sum(entering.values()) or 1.0)
 
 
 def test_hops_and_handling_are_estimated():
@@ -213,11 +287,11 @@ def test_hops_and_handling_are_estimated():
     stages = search(problem=HOPPING)
     for row, column in ((0, 1), (1, 3), (3, 1)):
         link = HOPPING.cluster.link_between(NAMES[row], NAMES[column])
-        assert stages.latency[row, column] == pytest.approx(
+        assert stages.links.latency_MM[row, column] == pytest.approx(
             link.latency_s + 0.02 * (row + column) / 2
         )
     link = HOPPING.cluster.link_between(COORDINATOR, NAMES[3])
-    assert stages.latency[-1, 3] == pytest.approx(link.latency_s + 0.06)
+    assert stages.links.latency_MM[-1, 3] == pytest.approx(link.latency_s + 0.06)
     plain, hopping = (
         Estimator(problem, policy=RUNTIME_POLICY).of(START, flow) for problem in (PROBLEM, HOPPING)
     )
