@@ -4,20 +4,16 @@
 """
 
 from planner.bounds.best import (
-    ProvenBound,
-    crossing_bounds,
-    proven_bounds,
-    quick_bounds,
+    quick_bounds_tokens_per_s,
+    slow_link_bounds_tokens_per_s,
     upper_bound_tokens_per_s,
 )
 from planner.bounds.knapsack import compute_bound_tokens_per_s, knapsack_bound_tokens_per_s
 
 __all__ = [
-    "ProvenBound",
     "compute_bound_tokens_per_s",
-    "crossing_bounds",
     "knapsack_bound_tokens_per_s",
-    "proven_bounds",
-    "quick_bounds",
+    "quick_bounds_tokens_per_s",
+    "slow_link_bounds_tokens_per_s",
     "upper_bound_tokens_per_s",
 ]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from planner.bounds.crossing import crossing_bounds_tokens_per_s
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
@@ -14,56 +13,42 @@ from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProvenBound:
-    """No placement's flow exceeds `tokens_per_s`; `method` proved it."""
-
-    tokens_per_s: float
-    method: str
-
-
 def upper_bound_tokens_per_s(problem: Problem) -> float:
     """The best bound that costs milliseconds whatever the problem."""
     return knapsack_bound_tokens_per_s(problem)
 
 
-def proven_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iterator[ProvenBound]:
-    """Ever tighter bounds, as they are proven; stop whenever enough is known."""
-    known = math.inf
-    for bound in quick_bounds(problem, rules=rules):
-        known = bound.tokens_per_s
-        yield bound
-    yield from crossing_bounds(problem, rules=rules, known_bound_tokens_per_s=known)
+def quick_bounds_tokens_per_s(
+    problem: Problem, *, rules: PlacementRules = NO_RULES
+) -> Iterator[float]:
+    """Ever tighter bounds, as they are proven; stop whenever enough is known.
 
-
-def quick_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iterator[ProvenBound]:
-    """Those that take less than a second whatever the problem: knapsack, shared, pattern."""
+    Those that take less than a second whatever the problem: knapsack, shared, pattern.
+    """
     bound = knapsack_bound_tokens_per_s(problem)
-    yield ProvenBound(tokens_per_s=bound, method="knapsack")
+    yield bound
     shared = shared_bound_tokens_per_s(problem)
     if shared < bound:
         bound = shared
-        yield ProvenBound(tokens_per_s=bound, method="shared bandwidth")
+        yield bound
     kinds = node_kinds(
         problem, rules=rules, usable_tokens_per_s=_usable(problem, LinkTable(problem), bound)
     )
-    tighter = pattern_bounds_tokens_per_s(
+    yield from pattern_bounds_tokens_per_s(
         kinds,
         num_layers=problem.model.num_layers,
         known_bound_tokens_per_s=bound,
         max_hops=rules.max_hops,
     )
-    for bound in tighter:
-        yield ProvenBound(tokens_per_s=bound, method="pattern")
 
 
-def crossing_bounds(
+def slow_link_bounds_tokens_per_s(
     problem: Problem,
     *,
     rules: PlacementRules = NO_RULES,
     known_bound_tokens_per_s: float,
     should_stop: Callable[[], bool] = lambda: False,
-) -> Iterator[ProvenBound]:
+) -> Iterator[float]:
     """Bounds below the known one that charge slow links; on many regions they take many seconds."""
     links = LinkTable(problem)
     kinds = node_kinds(
@@ -72,15 +57,13 @@ def crossing_bounds(
         groups=link_groups(problem, links),
         usable_tokens_per_s=_usable(problem, links, knapsack_bound_tokens_per_s(problem)),
     )
-    tighter = crossing_bounds_tokens_per_s(
+    return crossing_bounds_tokens_per_s(
         kinds,
         links,
         num_layers=problem.model.num_layers,
         known_bound_tokens_per_s=known_bound_tokens_per_s,
         should_stop=should_stop,
     )
-    for bound in tighter:
-        yield ProvenBound(tokens_per_s=bound, method="crossing")
 
 
 def _usable(problem: Problem, links: LinkTable, bound: float) -> dict[str, float]:

@@ -16,7 +16,7 @@ same order on any machine; the clock only ends that order. (The MILP's own phase
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from planner.bounds import crossing_bounds, quick_bounds
+from planner.bounds import quick_bounds_tokens_per_s, slow_link_bounds_tokens_per_s
 from planner.placers.annealing import Effort
 from planner.placers.base import StopReason
 from planner.placers.board import Board, Method
@@ -58,8 +58,8 @@ def _programs(board: Board) -> Generator[Method, None, bool]:
     yield search_stage_patterns
     if rules.max_hops is not None:
         yield search_stage_patterns
-    for bound in quick_bounds(board.problem, rules=rules):
-        board.tighten(bound.tokens_per_s)
+    for bound in quick_bounds_tokens_per_s(board.problem, rules=rules):
+        board.tighten(bound)
         if board.is_done():
             return False
     tables = flow_tables(board.problem, rules, bound_tokens_per_s=board.upper_bound_tokens_per_s)
@@ -92,10 +92,10 @@ def _methods(board: Board) -> Iterator[Method]:
 
 
 def _charge_links(board: Board) -> None:
-    for bound in crossing_bounds(
+    for bound in slow_link_bounds_tokens_per_s(
         board.problem,
         rules=board.options.rules,
         known_bound_tokens_per_s=board.upper_bound_tokens_per_s,
         should_stop=board.is_done,
     ):
-        board.tighten(bound.tokens_per_s)
+        board.tighten(bound)

@@ -1,11 +1,17 @@
 """Problems small enough to be checked by trying everything, and the oracles that do so."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds import (
+    quick_bounds_tokens_per_s,
+    slow_link_bounds_tokens_per_s,
+    upper_bound_tokens_per_s,
+)
+from planner.bounds.node_kinds import NO_RULES
 from planner.checked_plan import checked_plan
 from planner.domain.cluster import COORDINATOR, Cluster, Link, Node
 from planner.domain.model_spec import ModelSpec
@@ -13,6 +19,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
+from planner.domain.rules import PlacementRules
 
 ACTIVATION_BYTES = 100.0
 TOKEN_BYTES = 2.0
@@ -230,3 +237,11 @@ def placed_problems(
 ) -> tuple[Problem, Placement]:
     problem = draw(problems(max_nodes=max_nodes, binding_links=binding_links))
     return problem, draw(placements_of(problem))
+
+
+def proven_bounds(problem: Problem, *, rules: PlacementRules = NO_RULES) -> Iterator[float]:
+    """Ever tighter bounds on the flow, by all methods."""
+    known = math.inf
+    for known in quick_bounds_tokens_per_s(problem, rules=rules):
+        yield known
+    yield from slow_link_bounds_tokens_per_s(problem, rules=rules, known_bound_tokens_per_s=known)
