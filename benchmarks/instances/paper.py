@@ -24,7 +24,6 @@ from typing import Any
 from planner.latency_model import Fit, LatencyModel
 from planner.placers.instances import (
     DegreeEstimate,
-    EngineMemory,
     Machine,
     WholeModel,
     degree_estimates,
@@ -138,7 +137,6 @@ def degrees_of(
         model_of(parameters, _SMALL, grouped_queries=grouped_queries),
         lengths_of(parameters, _SMALL, parameters["sample"], seed=seed),
         longest=Lengths(prompt_tokens=most, output_tokens=most),
-        memory=EngineMemory(**parameters["memory"]),
     )
 
 
@@ -151,7 +149,7 @@ def count_orders(parameters: Mapping[str, Any], *, seeds: int) -> Counter[tuple[
 
 
 def rank_degrees(parameters: Mapping[str, Any], *, seed: int) -> None:
-    machine, memory = _eight_v100(parameters), EngineMemory(**parameters["memory"])
+    machine = _eight_v100(parameters)
     print(f"\nseed {seed}: 8 V100, {_SMALL}, tokens/s by degree, most first (paper: 2, 4, 1, 8)")
     for words, grouped in (("2 l h bytes a token, as printed", False), ("by KV heads", True)):
         found = degrees_of(parameters, seed=seed, grouped_queries=grouped)
@@ -159,7 +157,7 @@ def rank_degrees(parameters: Mapping[str, Any], *, seed: int) -> None:
         print(f"  Algorithm 1, {words}: {told}")
         model = model_of(parameters, _SMALL, grouped_queries=grouped)
         running = sorted(
-            ((_continuous(machine, model, memory, t, seed, parameters), t) for t in _DEGREES),
+            ((_continuous(machine, model, t, seed, parameters), t) for t in _DEGREES),
             reverse=True,
         )
         told = ", ".join(f"t={t} {tokens_per_s:.0f}" for tokens_per_s, t in running)
@@ -172,13 +170,13 @@ def _eight_v100(parameters: Mapping[str, Any]) -> Machine:
         gpus=8,
         gpu_memory_bytes=parameters["gpus"]["V100"]["memory_bytes"],
         latency={t: latency_of(parameters, "V100", _SMALL, t) for t in _DEGREES},
+        **parameters["memory"],
     )
 
 
 def _continuous(
     machine: Machine,
     model: WholeModel,
-    memory: EngineMemory,
     degree: int,
     seed: int,
     parameters: Mapping[str, Any],
@@ -186,8 +184,8 @@ def _continuous(
     """All instances get the same requests at once, as in the paper's section 5.1."""
     spec = InstanceSpec(
         latency=machine.latency[degree],
-        kv_room_tokens=kv_room_tokens(machine, model, degree=degree, memory=memory),
-        most_requests=memory.most_requests,
+        kv_room_tokens=kv_room_tokens(machine, model, degree=degree),
+        most_requests=machine.most_requests,
     )
     share = lengths_of(parameters, _SMALL, 1000 * degree, seed=seed)
     arrivals = [(0.0, one) for one in share]
@@ -301,16 +299,16 @@ def _load_aware(
 def spec_of(
     parameters: Mapping[str, Any], gpu: str, model: str, *, degree: int, gpus: int
 ) -> InstanceSpec:
-    memory = EngineMemory(**parameters["memory"])
     latency = latency_of(parameters, gpu, model, degree)
     machine = Machine(
         name=gpu,
         gpus=gpus,
         gpu_memory_bytes=parameters["gpus"][gpu]["memory_bytes"],
         latency={degree: latency},
+        **parameters["memory"],
     )
-    room = kv_room_tokens(machine, model_of(parameters, model), degree=degree, memory=memory)
-    return InstanceSpec(latency=latency, kv_room_tokens=room, most_requests=memory.most_requests)
+    room = kv_room_tokens(machine, model_of(parameters, model), degree=degree)
+    return InstanceSpec(latency=latency, kv_room_tokens=room, most_requests=machine.most_requests)
 
 
 def two_v100(parameters: Mapping[str, Any]) -> dict[str, InstanceSpec]:

@@ -39,23 +39,20 @@ class WholeModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineMemory:
-    """phi_usage and delta_engine of equation 1, the latter per instance; and the most requests that
-    the engine takes into a batch."""
-
-    usage: float = 0.9
-    reserved_bytes: float = 2e9
-    most_requests: int = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """`gpus` accelerators of one kind; `latency` by the degree that it was fitted for."""
+    """`gpus` accelerators of one kind; `latency` by the degree that it was fitted for.
+
+    Of its engine `usage` and `reserved_bytes` are phi_usage and delta_engine of equation 1, the
+    latter per instance; `most_requests` is how many it takes into a batch.
+    """
 
     name: str
     gpus: int
     gpu_memory_bytes: float
     latency: Mapping[int, LatencyModel]
+    usage: float = 0.9
+    reserved_bytes: float = 2e9
+    most_requests: int = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,26 +70,16 @@ class DegreeEstimate:
     refused: str = ""
 
 
-def kv_room_tokens(
-    machine: Machine, model: WholeModel, *, degree: int, memory: EngineMemory
-) -> int:
+def kv_room_tokens(machine: Machine, model: WholeModel, *, degree: int) -> int:
     """Tokens whose keys and values fit into an instance beside the weights (equation 1); below 0
     if not even the weights fit."""
-    room_bytes = (
-        degree * machine.gpu_memory_bytes * memory.usage
-        - memory.reserved_bytes
-        - model.weights_bytes
-    )
+    usable_bytes = degree * machine.gpu_memory_bytes * machine.usage
+    room_bytes = usable_bytes - machine.reserved_bytes - model.weights_bytes
     return int(room_bytes // model.kv_token_bytes(degree))
 
 
 def degree_estimates(
-    machine: Machine,
-    model: WholeModel,
-    requests: Sequence[Lengths],
-    *,
-    longest: Lengths,
-    memory: EngineMemory | None = None,
+    machine: Machine, model: WholeModel, requests: Sequence[Lengths], *, longest: Lengths
 ) -> tuple[DegreeEstimate, ...]:
     """Every divisor of the machine's GPUs, the fastest first, those refused last.
 
@@ -101,9 +88,8 @@ def degree_estimates(
     """
     if not requests:
         raise ValueError("no requests to estimate the throughput of; give a sample of lengths")
-    memory = memory or EngineMemory()
     found = [
-        _estimate(machine, model, requests, degree=degree, longest=longest, memory=memory)
+        _estimate(machine, model, requests, degree=degree, longest=longest)
         for degree in range(1, machine.gpus + 1)
         if machine.gpus % degree == 0
     ]
@@ -153,9 +139,8 @@ def _estimate(
     *,
     degree: int,
     longest: Lengths,
-    memory: EngineMemory,
 ) -> DegreeEstimate:
-    room_tokens = kv_room_tokens(machine, model, degree=degree, memory=memory)
+    room_tokens = kv_room_tokens(machine, model, degree=degree)
     instances = machine.gpus // degree
     refused = _refusal(machine, model, degree=degree, room_tokens=room_tokens, longest=longest)
     tokens_per_s = 0.0
@@ -164,7 +149,7 @@ def _estimate(
             machine.latency[degree],
             [at_most(one, longest) for one in requests],
             room_tokens=room_tokens,
-            most_requests=memory.most_requests,
+            most_requests=machine.most_requests,
         )
     return DegreeEstimate(
         degree=degree,

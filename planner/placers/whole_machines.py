@@ -25,7 +25,6 @@ from planner.latency_model import Fit, LatencyModel
 from planner.placers.instance_names import instance_names
 from planner.placers.instances import (
     DegreeEstimate,
-    EngineMemory,
     Machine,
     NoDegree,
     WholeModel,
@@ -41,8 +40,6 @@ _SAMPLE = 512  # requests of the estimate
 _LONGEST_SHARE = 0.95  # of them, the others are cut: what must fit (I_max, O_max)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 _LENGTHS = (32, 128, 512, 2048)
-# The profile's memory is what an engine may use, its own needs taken off already.
-_MEMORY = EngineMemory(usage=1.0, reserved_bytes=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +78,7 @@ def place_instances(
     refused: list[NoDegree] = []
     for (profile, gpus), names in kinds.items():
         machine, model = machine_of(problem, names[0])
-        estimates = degree_estimates(machine, model, requests, longest=longest, memory=_MEMORY)
+        estimates = degree_estimates(machine, model, requests, longest=longest)
         estimates = tuple(_if_known(one, problem) for one in estimates)
         mine = [
             _rank(one, machine, requests, longest=longest, kind=f"{profile} x {gpus}", names=names)
@@ -133,8 +130,14 @@ def machine_of(problem: Problem, node_name: str) -> tuple[Machine, WholeModel]:
     latency = {degree: latency_of(times) for degree, times in profile.instance_times.items()}
     if gpus not in latency:
         latency[gpus] = _derived(problem, node_name)
+    # The profile's memory is what an engine may use, its own needs taken off already.
     machine = Machine(
-        name=node_name, gpus=gpus, gpu_memory_bytes=memory_bytes / gpus, latency=latency
+        name=node_name,
+        gpus=gpus,
+        gpu_memory_bytes=memory_bytes / gpus,
+        latency=latency,
+        usage=1.0,
+        reserved_bytes=0.0,
     )
     return machine, WholeModel(
         num_layers=layers,
@@ -226,7 +229,7 @@ def _rank(
         spec = InstanceSpec(
             latency=machine.latency[one.degree],
             kv_room_tokens=one.kv_room_tokens,
-            most_requests=_MEMORY.most_requests,
+            most_requests=machine.most_requests,
         )
         outcome = simulate_instances(
             {"one": spec}, [(0.0, length) for length in requests], choose=lambda *_: "one"

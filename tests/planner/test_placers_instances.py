@@ -1,10 +1,11 @@
 """Degrees: what fits, what is refused and why, and Algorithm 1 against a written-out count."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.latency_model import Fit, LatencyModel
 from planner.placers.instances import (
-    EngineMemory,
     Machine,
     WholeModel,
     degree_estimates,
@@ -40,11 +41,11 @@ def machine(*, gpus: int = 12, memory_bytes: float = 10e9, without: int = 0) -> 
 
 
 def test_room_is_what_weights_and_the_engine_leave_by_kv_heads_of_which_each_gpu_has_one() -> None:
-    memory = EngineMemory(usage=0.9, reserved_bytes=1e9)
+    box = replace(machine(), usage=0.9, reserved_bytes=1e9)
     one_token = 2 * 4 * 4 * 64 * 2
-    assert kv_room_tokens(machine(), MODEL, degree=2, memory=memory) == int(9e9 // one_token)
+    assert kv_room_tokens(box, MODEL, degree=2) == int(9e9 // one_token)
     one_token_of_12 = 2 * 4 * 12 * 64 * 2  # each of twelve GPUs has a head of its own
-    room = kv_room_tokens(machine(), MODEL, degree=12, memory=memory)
+    room = kv_room_tokens(box, MODEL, degree=12)
     assert room == int(99e9 // one_token_of_12)
 
 
@@ -120,8 +121,6 @@ def test_more_instances_win_where_a_batch_costs_by_its_size_and_fewer_where_by_i
     assert by_size.degree == 1
     assert by_size.instances == 4
     tight = Lengths(prompt_tokens=100, output_tokens=50)
-    little = EngineMemory(usage=0.9, reserved_bytes=18.99e9)  # t = 1 holds a few requests only
-    by_steps = degree_estimates(
-        with_base(0.1, 1e-9), MODEL, SAMPLE * 20, longest=tight, memory=little
-    )[0]
+    little = replace(with_base(0.1, 1e-9), reserved_bytes=18.99e9)  # t = 1: a few requests only
+    by_steps = degree_estimates(little, MODEL, SAMPLE * 20, longest=tight)[0]
     assert by_steps.degree > 1
