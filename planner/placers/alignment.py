@@ -1,14 +1,15 @@
 """The same placement with nodes that are alike exchanged, so that they keep what they hold.
 
-Minimum-cost assignment within each group of interchangeable nodes (Hungarian method).
+Nodes that are alike and hold the same layers now are counted together: a linear program, whose
+vertices are whole, says how many of them get which layers.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from planner.bounds.packing_program import PackingProgram
 from planner.domain.cluster import Cluster
-from planner.domain.placement import Placement
+from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 
@@ -26,21 +27,23 @@ def aligned_to(
     """
     layers = dict(placement.layers)
     takes_place_of = {name: name for name in layers}
-    for names in _groups_of_like_nodes(problem, rules):
-        ranges = [placement.layers.get(name) for name in names]
-        costs = [
-            [
-                0.0 if held is None else float(held.beyond(running.layers.get(name)))
-                for held in ranges
-            ]
-            for name in names
-        ]
-        for name, column in zip(names, assignment(costs), strict=True):
-            layers.pop(name, None)
-            held = ranges[column]
-            if held is not None:
-                layers[name] = held
-                takes_place_of[names[column]] = name
+    for names in groups_of_like_nodes(problem, rules):
+        now, wanted = _by_held(names, running), _by_held(names, placement)
+        program = PackingProgram([float(len(held)) for held in (*now.values(), *wanted.values())])
+        pairs = [(old, new) for old in now for new in wanted]
+        for number, (old, new) in enumerate(pairs):
+            row, column = divmod(number, len(wanted))
+            loaded = 0 if new is None else new.beyond(old)
+            # As every pair gains something, all nodes are in some.
+            gain = float(1 + problem.model.num_layers - loaded)
+            program.add_column({row: 1.0, len(now) + column: 1.0}, value=gain)
+        for (old, new), count in zip(pairs, program.solve().amounts.tolist(), strict=True):
+            for _ in range(round(count)):
+                name, place = now[old].pop(0), wanted[new].pop(0)
+                layers.pop(name, None)
+                if new is not None:
+                    layers[name] = new
+                    takes_place_of[place] = name
     return Placement(
         layers=layers,
         components=tuple(
@@ -50,51 +53,15 @@ def aligned_to(
     )
 
 
-def assignment(costs: Sequence[Sequence[float]]) -> list[int]:
-    """For each row of a square matrix its column, each column once, at the least total cost.
-
-    The Hungarian method with potentials, O(n^3).
-    """
-    size = len(costs)
-    row_potential = [0.0] * (size + 1)
-    column_potential = [0.0] * (size + 1)
-    row_of_column = [0] * (size + 1)  # rows and columns count from 1; 0 is none
-    for row in range(1, size + 1):
-        row_of_column[0] = row
-        column = 0
-        least = [math.inf] * (size + 1)
-        came_from = [0] * (size + 1)
-        done = [False] * (size + 1)
-        while row_of_column[column] != 0:
-            done[column] = True
-            current, step, following = row_of_column[column], math.inf, 0
-            for other in range(1, size + 1):
-                if done[other]:
-                    continue
-                reduced = (
-                    costs[current - 1][other - 1] - row_potential[current] - column_potential[other]
-                )
-                if reduced < least[other]:
-                    least[other], came_from[other] = reduced, column
-                if least[other] < step:
-                    step, following = least[other], other
-            for other in range(size + 1):
-                if done[other]:
-                    row_potential[row_of_column[other]] += step
-                    column_potential[other] -= step
-                else:
-                    least[other] -= step
-            column = following
-        while column:
-            row_of_column[column] = row_of_column[came_from[column]]
-            column = came_from[column]
-    columns = [0] * size
-    for column in range(1, size + 1):
-        columns[row_of_column[column] - 1] = column - 1
-    return columns
+def _by_held(names: Sequence[str], placement: Placement) -> dict[LayerRange | None, list[str]]:
+    by_held: dict[LayerRange | None, list[str]] = {}
+    for name in names:
+        by_held.setdefault(placement.layers.get(name), []).append(name)
+    return by_held
 
 
-def _groups_of_like_nodes(problem: Problem, rules: PlacementRules) -> list[list[str]]:
+def groups_of_like_nodes(problem: Problem, rules: PlacementRules) -> list[list[str]]:
+    """See `aligned_to`; nodes that are like no other are groups by themselves, or in none."""
     cluster = problem.cluster
     apart = set(rules.pinned) | set(rules.max_layers_of)
     apart |= {member for shared in cluster.shared for member in shared.members}

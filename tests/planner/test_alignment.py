@@ -5,27 +5,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_problems import placed_problems, placement, placements_of, tiny_problem
 
+from planner.domain.placement import Placement
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
-from planner.placers.alignment import aligned_to, assignment
+from planner.placers.alignment import aligned_to
 from planner.placers.budgeted_moves import moved_layers
 
-costs = st.integers(1, 6).flatmap(
-    lambda size: st.lists(
-        st.lists(st.integers(0, 20), min_size=size, max_size=size), min_size=size, max_size=size
-    )
+NUM_LAYERS = 6
+held = st.none() | st.tuples(st.integers(0, NUM_LAYERS - 1), st.integers(1, 3)).map(
+    lambda one: (one[0], min(one[0] + one[1], NUM_LAYERS))
 )
 
 
-@given(costs)
-def test_an_assignment_costs_as_little_as_any_permutation(matrix):
-    columns = assignment(matrix)
-    assert sorted(columns) == list(range(len(matrix)))
-    found = sum(row[column] for row, column in zip(matrix, columns, strict=True))
-    assert found == min(
-        sum(row[column] for row, column in zip(matrix, order, strict=True))
-        for order in itertools.permutations(range(len(matrix)))
+@given(st.lists(st.tuples(held, held), min_size=1, max_size=6))
+def test_like_nodes_load_as_few_layers_as_in_any_exchange(nodes):
+    problem = tiny_problem([[9.0, 5.0, 3.0]] * len(nodes), num_layers=NUM_LAYERS)
+    names = [node.name for node in problem.cluster.nodes]
+    running, wanted = (
+        placement(**{name: one for name, one in zip(names, side, strict=True) if one is not None})
+        for side in zip(*nodes, strict=True)
     )
+    aligned = aligned_to(problem, wanted, running, rules=PlacementRules())
+    exchanges = [
+        Placement(
+            layers={
+                new: wanted.layers[old]
+                for old, new in zip(names, order, strict=True)
+                if old in wanted.layers
+            }
+        )
+        for order in itertools.permutations(names)
+    ]
+    assert aligned in exchanges
+    assert moved_layers(running, aligned) == min(moved_layers(running, one) for one in exchanges)
 
 
 @pytest.mark.parametrize("binding_links", [False, True])
