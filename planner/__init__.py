@@ -65,8 +65,8 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.objectives.goal import Goal, goal_for
     from planner.objectives.trial import Trials
     from planner.placers.base import CancelToken, InvalidOptions, NeverCancelled, Progress
+    from planner.placers.board import LargestFlow
     from planner.placers.budgeted_moves import moved_layers
-    from planner.placers.flow_meter import FlowMeter
     from planner.placers.whole_machines import check_instances
     from planner.plan_instances import plan_by_method
     from planner.plan_options import (

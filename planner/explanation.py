@@ -23,7 +23,7 @@ from planner.domain.problem import Problem
 from planner.feasibility import restricted_problem
 from planner.larger_problems import with_a_twin, with_more_bandwidth, with_one_more_node
 from planner.placers.base import CancelToken, NeverCancelled
-from planner.placers.flow_meter import flow_under
+from planner.placers.board import flow_under
 from planner.plan_options import PlanOptions
 from planner.planning import objective_of
 from planner.replanning import ReplanOptions, replan
@@ -100,7 +100,7 @@ def marginal_values(
     problem = restricted_problem(problem, options.rules)
     options = replace(options, rules=options.rules.once_restricted)
     values = []
-    flow = flow_under(options.search_options, problem, placement)
+    flow = flow_under(options, problem, placement)
     before = _value(problem, placement, options)
     for resource, larger in with_one_more_node(problem):
         replanned = None

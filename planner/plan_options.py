@@ -1,22 +1,20 @@
 """What a search is told: which placements it makes, by which rules, for how long and what for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from planner.domain.instance import Backend, PlanMethod
-from planner.domain.limits import POSITIVE, Range, check_fields
+from planner.domain.limits import POSITIVE, Range
 from planner.domain.option import Option
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
-from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import RUNTIME_POLICY, ServingPolicy
-from planner.placers.base import PLACERS, InvalidOptions, SearchOptions
+from planner.placers.base import GAP, PLACERS, InvalidOptions, SearchOptions
 from planner.placers.petals import place_petals
 from planner.placers.separate_pipelines import place_separate_pipelines
-from planner.placers.solvers.base import SolverName
 from planner.placers.swarm import place_swarm
 
 BASELINES: dict[str, Callable[[Problem], Placement | None]] = {
@@ -46,14 +44,6 @@ _OBJECTIVE = Option(
     },
 )
 _PLACER = Option("Placer", choices=PLACERS)
-_SOLVER = Option(
-    "Solver",
-    choices={
-        "auto": "Automatic: Gurobi where its licence allows, else HiGHS",
-        "gurobi": "Gurobi only",
-        "highs": "HiGHS only",
-    },
-)
 _BASELINES = Option(
     "Baselines to begin with",
     choices={"separate_pipelines": "Separate pipelines", "swarm": "Swarm", "petals": "Petals"},
@@ -82,13 +72,11 @@ _BACKEND = Option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(SearchOptions):
     """How to search.
 
     `placer` is "auto", which uses all of them in turn, or the name of one. `warm_start` is "best"
-    (of the baselines), "none", or the name of one of `baselines`. The search ends within
-    `relative_gap` of a proven bound. `prune_degree` keeps that many links per node on average in
-    the MILP; None keeps all.
+    (of the baselines), "none", or the name of one of `baselines`.
 
     `objective`: "decode" makes the forecast decode throughput under `policy` large, "flow" the
     paper's max flow, "latency" the throughput at which the request at `limit_percentile` keeps to
@@ -130,33 +118,15 @@ class PlanOptions:
         ),
     ] = None
     policy: ServingPolicy = RUNTIME_POLICY
-    partial_inference: Annotated[
-        bool, Option("Partial inference: a node may run only some of the layers it holds")
-    ] = True
     placer: Annotated[str, _PLACER] = "auto"
-    solver: Annotated[SolverName, _SOLVER] = "auto"
-    prune_degree: Annotated[
-        Annotated[float, POSITIVE] | None,
-        Option(
-            "Links that the MILP keeps per node, on average",
-            "If not given: all. A pruned search proves no bound.",
-            least=1.0,
-            most=1000.0,
-        ),
-    ] = None
     warm_start: Annotated[str, _WARM_START] = "best"
-    relative_gap: Annotated[
-        float, Option("Stop this close to the proven bound", unit="ratio", least=0, most=0.5)
-    ] = 1e-3
+    relative_gap: Annotated[float, GAP] = 1e-3
     baselines: Annotated[tuple[str, ...], _BASELINES] = tuple(BASELINES)
     seed: Annotated[
         int,
         Range(0),
         Option("Seed", "Another seed searches along other ways.", least=0, most=MAX_SEED),
     ] = 0
-    rules: Annotated[PlacementRules, Option("Rules for every placement")] = field(
-        default_factory=PlacementRules
-    )
     method: Annotated[PlanMethod, _METHOD] = "pipelines"
     backend: Annotated[Backend, _BACKEND] = "helix"
     tensor_parallel: Annotated[
@@ -170,7 +140,7 @@ class PlanOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        check_fields(self, error=InvalidOptions)
+        SearchOptions.__post_init__(self)
         self._check_method()
         if self.placer not in PLACERS:
             raise InvalidOptions(f"placer is {self.placer!r}; use one of: {', '.join(PLACERS)}")
@@ -185,7 +155,6 @@ class PlanOptions:
                 f"{', '.join(('best', 'none', *self.baselines))}"
             )
         self._check_goal()
-        _ = self.search_options  # checks the rest
 
     def _check_method(self) -> None:
         if self.method != "pipelines" and self.objective != "decode":
@@ -247,15 +216,4 @@ class PlanOptions:
             self,
             partial_inference=self.partial_inference and plan.partial_inference,
             rules=replace(self.rules, max_hops=max_hops),
-        )
-
-    @property
-    def search_options(self) -> SearchOptions:
-        """What every method must honour."""
-        return SearchOptions(
-            partial_inference=self.partial_inference,
-            rules=self.rules,
-            solver=self.solver,
-            prune_degree=self.prune_degree,
-            relative_gap=self.relative_gap,
         )

@@ -152,7 +152,7 @@ def objective_of(problem: Problem, options: PlanOptions) -> Objective:
     Raises InvalidOptions.
     """
     if options.objective == "flow":
-        return LargestFlow(problem, options.search_options)
+        return LargestFlow(problem, options)
     return serving_trials(problem, options)
 
 
@@ -186,14 +186,14 @@ def _plan_for_serving(
         )
         search_ends_s = stop.elapsed_s + max(left_s * tuned.LEAST_SEARCH_SHARE_OF_TIME, searching_s)
     stop_reason = serving.run(stop.until(search_ends_s))
-    decision = serving.decide(stop.until(search_s) if simulates else stop.within(0.0))
-    if decision is None:
+    outcome = serving.decide(stop.until(search_s) if simulates else stop.within(0.0))
+    if outcome is None:
         return _checked(found, found.board.placement, found.board.placer, stop_reason)
-    plan = _checked(found, decision.trial.placement, decision.trial.placer, stop_reason)
-    most = serving.board.merit_bound
+    plan = _checked(found, outcome.trial.placement, outcome.trial.placer, stop_reason)
+    forecast, most = trials.forecast(outcome.trial, outcome.figures), serving.board.merit_bound
     if most is not None:
-        most = max(most, decision.forecast.value)
-    return replace(plan, forecast=replace(decision.forecast, upper_bound=most))
+        most = max(most, forecast.value)
+    return replace(plan, forecast=replace(forecast, upper_bound=most))
 
 
 def placements_to_serve(
@@ -220,7 +220,7 @@ def _begun(
     started_s = stop.elapsed_s
     board = Board(
         problem,
-        options.search_options,
+        options,
         stop=stop,
         progress=progress,
         # Until the search for flow proves one, if nothing needs one before.
@@ -282,7 +282,7 @@ def _largest_flow(
     progress: Progress,
     method: Method,
 ) -> _FlowSearch:
-    board = Board(problem, options.search_options, stop=stop, progress=progress)
+    board = Board(problem, options, stop=stop, progress=progress)
     if known.best is not None:
         bound = known.best.upper_bound_tokens_per_s
         board.offer(known.best.placement, by=known.best.placer, bound_tokens_per_s=bound)

@@ -8,8 +8,8 @@ and all others keep their layers: of the exact max flow, or of what is estimated
    layer (pattern). Where links do not bind, the N-1 flow is the least, over layers, of the speed of
    the nodes that hold the layer without the fastest of them: programs and annealing go by that.
 3. A share of the time for the best plain value, which may know links that the rest does not.
-4. Annealing from the best so far: for the flow towards values between it and the bound, each round
-   longer; else of stages on the least estimate that a loss leaves.
+4. Annealing from the best so far: for the flow of ranges that cover every layer twice, each round
+   with longer tries; else of stages on the least estimate that a loss leaves.
 """
 
 import time
@@ -30,11 +30,12 @@ from planner.feasibility import check_reach, check_rules, conform, restricted_pr
 from planner.objectives.arena import Arena
 from planner.objectives.contest import Contest
 from planner.objectives.search import PLACER as STAGES
+from planner.placers.alignment import groups_of_like_nodes
+from planner.placers.annealing import Effort
 from planner.placers.base import START, CancelToken, Progress
-from planner.placers.board import Board, Score
-from planner.placers.flow_meter import flow_under
+from planner.placers.board import Board, Score, flow_under
+from planner.placers.interval_annealing import search_interval_annealing
 from planner.placers.pattern_search import improving_stages
-from planner.placers.range_annealing import RangeAnnealing
 from planner.placers.stage_patterns import aligned_stages, free_kinds
 from planner.placers.stop import Stop
 from planner.plan_options import BASELINES, PlanOptions
@@ -45,7 +46,6 @@ from planner.planning import (
     objective_of,
     serving_trials,
 )
-from planner.tuning.flow import IntervalAnnealingTuning
 from planner.tuning.served import RobustTuning as tuned
 
 ROBUST = "robust"
@@ -100,7 +100,7 @@ class _LargestSurvival:
         options = self._options
         at_least = dict.fromkeys(placement.layers, 0.0)
         if options.objective == "flow" and options.rules.max_hops is None:
-            whole = flow_under(options.search_options, self._problem, placement)
+            whole = flow_under(options, self._problem, placement)
             for name in at_least:
                 at_least[name] = whole.value_tokens_per_s - whole.nodes[name].flow_tokens_per_s
         worst = Survival(value=self._objective.score(placement).merit[0], worst_node="")
@@ -121,18 +121,10 @@ class _LargestSurvival:
 
 def _like_nodes(problem: Problem, placement: Placement) -> dict[str, tuple[object, ...]]:
     """What makes the loss of one node as bad as that of another, by node."""
-    cluster = problem.cluster
-    apart = {end for link in cluster.links for end in (link.source, link.target)}
-    apart |= {member for shared in cluster.shared for member in shared.members}
+    groups = groups_of_like_nodes(problem, NO_RULES)
+    first_like = {name: names[0] for names in groups for name in names}
     return {
-        name: (
-            held.first,
-            held.end,
-            cluster.node(name).compute_profile,
-            cluster.region_of(name),
-            placement.component_of(name),
-            name if name in apart else "",
-        )
+        name: (held, placement.component_of(name), first_like.get(name, name))
         for name, held in placement.layers.items()
     }
 
@@ -186,9 +178,7 @@ def compute_robust_plan(
     check_reach(problem)
     options = replace(options, rules=options.rules.once_restricted)
     objective = _LargestSurvival(problem, options)
-    board = Board(
-        problem, options.search_options, stop=stop, progress=progress, objective=objective
-    )
+    board = Board(problem, options, stop=stop, progress=progress, objective=objective)
     placed = {name: place(problem) for name, place in (BASELINES | GUARDS).items()} | {START: start}
     for name, placement in placed.items():
         if placement is not None:
@@ -233,7 +223,18 @@ def _search_flow(board: Board, options: PlanOptions) -> None:
         for placement in _by_patterns(board, options, above=board.merit, below=below):
             _offer(board, placement, by="stage-patterns")
     _place_for_plain_value(board, options)
-    _anneal(board, options)
+    for number in range(tuned.ROUNDS):
+        if board.is_done():
+            break
+        search_interval_annealing(
+            board,
+            options.seed * 101 + number,
+            effort=Effort(
+                moves_per_node=tuned.FIRST_MOVES_PER_NODE * 2**number,
+                most_s_per_try=tuned.MOST_S_PER_TRY,
+            ),
+            spares=tuned.SPARES,
+        )
 
 
 def _search_served(board: Board, options: PlanOptions) -> PlanForecast | None:
@@ -266,7 +267,7 @@ def _search_served(board: Board, options: PlanOptions) -> PlanForecast | None:
     forecast_s = min(contest.expected_s(trial, ()), tuned.FORECAST_SHARE * options.time_limit_s)
     searching = stop.earlier(forecast_s)
     failed = 0
-    for number in range(tuned.ROUNDS):
+    for number in range(tuned.STAGE_ROUNDS):
         if searching.is_over() or failed >= tuned.MOST_FAILED_ROUNDS:
             break
         reached = board.merit
@@ -319,32 +320,3 @@ def _place_for_plain_value(board: Board, options: PlanOptions) -> Plan | None:
         return None
     _offer(board, plain.placement, by=plain.placer)
     return plain
-
-
-def _anneal(board: Board, options: PlanOptions) -> None:
-    """Rounds of annealing on ranges, towards flows that survive."""
-    bound, hotness = board.merit_bound or 0.0, IntervalAnnealingTuning.HOTNESS
-    num_free = len(board.problem.cluster.nodes) - len(options.rules.pinned)
-    if board.placement is None or num_free == 0:
-        return
-    annealing = RangeAnnealing(
-        board.problem, board.placement, rules=options.rules, links=None, spares=tuned.SPARES
-    )
-    failed = 0
-    for number in range(tuned.ROUNDS):
-        if board.is_done() or failed >= tuned.MOST_FAILURES:
-            break
-        reached = board.merit
-        effort = 2 ** (failed // len(tuned.SHARES))
-        found = annealing.anneal(
-            board.placement,
-            target_tokens_per_s=reached
-            + tuned.SHARES[failed % len(tuned.SHARES)] * (bound - reached),
-            hotness=hotness[number % len(hotness)],
-            moves=min(tuned.MOST_MOVES, effort * tuned.FIRST_MOVES_PER_NODE * num_free),
-            seed=options.seed * 1009 + number,
-            chunk_moves=tuned.CHUNK_MOVES,
-            stop=board.stop,
-        )
-        _offer(board, found, by="interval-annealing")
-        failed = 0 if board.merit > reached else failed + 1

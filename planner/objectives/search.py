@@ -18,17 +18,16 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TypeAlias
 
 from planner.capacity import allowed_limits
 from planner.domain.errors import PlannerError
 from planner.domain.placement import Placement
-from planner.domain.plan_forecast import PlanForecast
 from planner.max_flow import mean_hops
 from planner.objectives.arena import Arena
-from planner.objectives.contest import Contest
+from planner.objectives.contest import Contest, Outcome
 from planner.objectives.goal import Aim
 from planner.objectives.packing import Packing
 from planner.objectives.partitions import partitions
@@ -52,14 +51,6 @@ _Key: TypeAlias = tuple[tuple[tuple[str, int, int], ...], frozenset[frozenset[st
 
 class LimitsNotKept(PlannerError):
     """No plan that was found keeps to the latency limits at any rate that was tried."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The placement to take, and what it is forecast to deliver."""
-
-    trial: Trial
-    forecast: PlanForecast
 
 
 class ServingSearch:
@@ -140,7 +131,7 @@ class ServingSearch:
             return "cancelled"
         return "time limit" if stop.left_s <= 0 else "heuristic"
 
-    def decide(self, stop: Stop) -> Decision | None:
+    def decide(self, stop: Stop) -> Outcome | None:
         """Simulate the most promising; None where no candidate serves anything.
 
         Raises LimitsNotKept.
@@ -154,10 +145,7 @@ class ServingSearch:
         )
         if self._trials.goal.has_limits and outcome.figures is None:
             self._check_limits(outcome.trial)
-        return Decision(
-            trial=outcome.trial,
-            forecast=self._trials.forecast(outcome.trial, outcome.figures),
-        )
+        return outcome
 
     def ranked(self) -> list[Trial]:
         """By estimate, the best first, without those that serve nothing or repeat another.

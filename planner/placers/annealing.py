@@ -71,7 +71,7 @@ def search_by_annealing(
     board: Board, annealer: Annealer, *, seed: int, by: str, effort: Effort
 ) -> StopReason:
     """Try until nothing helps, the bound is reached, or the time is over; measure what is found."""
-    options, bound = board.options, board.upper_bound_tokens_per_s
+    options, bound = board.options, board.most_merit
     views = _views(board.problem, options, bound_tokens_per_s=bound) if bound > 0 else []
     if not views or not views[0].names:
         return "heuristic"
@@ -81,13 +81,13 @@ def search_by_annealing(
     if effort.most_s_per_try < math.inf:
         moves = min(moves, int(moves_per_s * effort.most_s_per_try))
     most_failures = len(tuned.SHARES) * len(views)
-    for number, share in _shares(lambda: board.tokens_per_s, most_failures=most_failures):
+    for number, share in _shares(lambda: board.merit, most_failures=most_failures):
         if board.is_done():
             break
         placement = annealer.attempt(
             views[number // 2 % len(views)],
             Try(
-                target_tokens_per_s=board.tokens_per_s + share * (bound - board.tokens_per_s),
+                target_tokens_per_s=board.merit + share * (bound - board.merit),
                 max_stages=options.rules.max_hops or len(tables.names),
                 number=number,
                 # Every view is tried twice with one answer before it is with the other.

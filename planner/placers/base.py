@@ -1,11 +1,13 @@
 """What every placement search has in common: options, progress, cancel."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 from planner.domain.errors import PlannerError
 from planner.domain.limits import POSITIVE, check_fields
+from planner.domain.option import Option
 from planner.domain.placement import LayerRange
 from planner.domain.plan import Incumbent
 from planner.domain.rules import PlacementRules
@@ -34,10 +36,8 @@ class CancelToken(Protocol):
     def is_cancelled(self) -> bool: ...
 
 
-class Progress(Protocol):
-    """Called for every better placement and for every better bound."""
-
-    def __call__(self, incumbent: Incumbent, /) -> None: ...
+Progress: TypeAlias = Callable[[Incumbent], None]
+"""Called for every better placement and for every better bound."""
 
 
 class NeverCancelled:
@@ -50,6 +50,17 @@ class NeverCancelled:
 NEVER = NeverCancelled()
 
 
+_SOLVER = Option(
+    "Solver",
+    choices={
+        "auto": "Automatic: Gurobi where its licence allows, else HiGHS",
+        "gurobi": "Gurobi only",
+        "highs": "HiGHS only",
+    },
+)
+GAP = Option("Stop this close to the proven bound", unit="ratio", least=0, most=0.5)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
     """What every method of a search must honour.
@@ -60,11 +71,23 @@ class SearchOptions:
     `relative_gap` (0 to 1) of a proven bound.
     """
 
-    partial_inference: bool = True
-    rules: PlacementRules = field(default_factory=PlacementRules)
-    solver: SolverName = "auto"
-    prune_degree: Annotated[float, POSITIVE] | None = None
-    relative_gap: float = 1e-4
+    partial_inference: Annotated[
+        bool, Option("Partial inference: a node may run only some of the layers it holds")
+    ] = True
+    rules: Annotated[PlacementRules, Option("Rules for every placement")] = field(
+        default_factory=PlacementRules
+    )
+    solver: Annotated[SolverName, _SOLVER] = "auto"
+    prune_degree: Annotated[
+        Annotated[float, POSITIVE] | None,
+        Option(
+            "Links that the MILP keeps per node, on average",
+            "If not given: all. A pruned search proves no bound.",
+            least=1.0,
+            most=1000.0,
+        ),
+    ] = None
+    relative_gap: Annotated[float, GAP] = 1e-4
 
     def __post_init__(self) -> None:
         check_fields(self, error=InvalidOptions)

@@ -12,12 +12,14 @@ from typing import Protocol, TypeAlias
 
 from planner.bounds import upper_bound_tokens_per_s
 from planner.capacity import fits
+from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
 from planner.domain.problem import Problem
+from planner.flow_graph import FlowGraphs
+from planner.max_flow import flow_value_tokens_per_s, max_flow
 from planner.placers.around_pins import AroundPins
 from planner.placers.base import Progress, SearchOptions, StopReason
-from planner.placers.flow_meter import FlowMeter
 from planner.placers.stop import ProgramLimits, Stop
 
 NO_SOLVER = "none"
@@ -47,11 +49,33 @@ class LargestFlow:
     """The paper's objective: the exact max flow."""
 
     def __init__(self, problem: Problem, options: SearchOptions) -> None:
-        self._meter = FlowMeter(problem, options)
+        self._problem = problem
+        self._graphs = FlowGraphs(
+            problem,
+            partial_inference=options.partial_inference,
+            max_hops=options.rules.max_hops,
+        )
+
+    def tokens_per_s(self, placement: Placement) -> float:
+        """The max flow of a placement; raises InvalidPlacement."""
+        return flow_value_tokens_per_s(self._problem, self._graphs.graph_of(placement))
 
     def score(self, placement: Placement) -> Score:
-        flow = self._meter.tokens_per_s(placement)
+        flow = self.tokens_per_s(placement)
         return Score(flow_tokens_per_s=flow, merit=(flow,))
+
+
+def flow_under(options: SearchOptions, problem: Problem, placement: Placement) -> Flow:
+    """The max flow under a search's options, with all that flows where.
+
+    Raises InvalidPlacement.
+    """
+    return max_flow(
+        problem,
+        placement,
+        partial_inference=options.partial_inference,
+        max_hops=options.rules.max_hops,
+    )
 
 
 class Board:
@@ -161,6 +185,12 @@ class Board:
     def objective_bound(self) -> float | None:
         """No objective value exceeds it; a value above what was proven raises it."""
         return None if self.merit_bound is None else max(self.merit_bound, self.merit)
+
+    @property
+    def most_merit(self) -> float:
+        """No merit exceeds it: a bound on the flow unless one on another objective is proven."""
+        bound = self.objective_bound
+        return self.upper_bound_tokens_per_s if bound is None else bound
 
     def _report(self) -> None:
         if self.placement is not None:

@@ -17,16 +17,24 @@ from planner.tuning.flow import IntervalAnnealingTuning as tuned
 NAME = "interval-annealing"
 
 
-def search_interval_annealing(board: Board, seed: int, *, effort: Effort = ALONE) -> StopReason:
-    """Place ranges that overlap as they like; every try begins at the best so far."""
-    return search_by_annealing(board, _IntervalAnnealer(board), seed=seed, by=NAME, effort=effort)
+def search_interval_annealing(
+    board: Board, seed: int, *, effort: Effort = ALONE, spares: int = 0
+) -> StopReason:
+    """Place ranges that overlap as they like; every try begins at the best so far.
+
+    With `spares` 1 they cover every layer without the fastest node that holds it too.
+    """
+    annealer = _IntervalAnnealer(board, spares)
+    return search_by_annealing(board, annealer, seed=seed, by=NAME, effort=effort)
 
 
 class _IntervalAnnealer:
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, spares: int) -> None:
         rules = board.options.rules
         self._pinned = Placement(layers=dict(rules.pinned))
-        self._annealing = RangeAnnealing(board.problem, self._pinned, rules=rules, links=None)
+        self._annealing = RangeAnnealing(
+            board.problem, self._pinned, rules=rules, links=None, spares=spares
+        )
 
     def moves_per_s(self, tables: FlowTables) -> float:
         """Moves cost what the layers that change hands cost: the same on any number of nodes."""

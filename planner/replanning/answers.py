@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from planner.domain.placement import Placement
 from planner.domain.plan import Incumbent
@@ -53,10 +53,8 @@ class Replan:
     forecast: PlanForecast | None = None
 
 
-class ReplanProgress(Protocol):
-    """Called for every answer that no earlier one beats in both value and bytes."""
-
-    def __call__(self, point: ReplanPoint, /) -> None: ...
+ReplanProgress: TypeAlias = Callable[[ReplanPoint], None]
+"""Called for every answer that no earlier one beats in both value and bytes."""
 
 
 class LeastBound:

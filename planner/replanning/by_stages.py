@@ -69,7 +69,7 @@ class ByStages:
 
     def _limits(self, stop: Stop) -> ProgramLimits:
         plan = self._options.plan
-        return ProgramLimits(seed=plan.seed, solver=plan.search_options.solver, stop=stop)
+        return ProgramLimits(seed=plan.seed, solver=plan.solver, stop=stop)
 
     def _solved(self, target_tokens_per_s: float, limits: ProgramLimits) -> ReplanPoint | None:
         """The program's answer, which is offered; None: some layers stay unheld."""

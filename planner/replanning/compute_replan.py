@@ -26,8 +26,7 @@ from planner.flow_check import check_flow
 from planner.objectives.trial import Trials
 from planner.placers.alignment import aligned_to
 from planner.placers.base import NEVER, CancelToken
-from planner.placers.board import Score
-from planner.placers.flow_meter import flow_under
+from planner.placers.board import Score, flow_under
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
 from planner.planning import objective_of
@@ -51,7 +50,7 @@ def zero_moves(
     check_rules(problem, options.rules)
     restricted = restricted_problem(problem, options.rules)
     kept = conform(restricted, running, options.rules)
-    return kept, flow_under(options.search_options, restricted, kept)
+    return kept, flow_under(options, restricted, kept)
 
 
 def unmoved_score(problem: Problem, running: Placement, *, options: PlanOptions) -> Score:
@@ -112,7 +111,7 @@ def replan(
     within = [point for point in pareto if budget is None or point.moved_bytes <= budget]
     chosen, forecast = around.decide(budget, stop) or (within[-1] if within else unmoved, None)
     flows = [
-        flow_under(plan_options.search_options, problem, point.placement)
+        flow_under(plan_options, problem, point.placement)
         for point in {id(point): point for point in (*pareto, chosen)}.values()
     ]
     for flow in flows:

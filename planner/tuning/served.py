@@ -27,15 +27,11 @@ class RobustTuning:
     SPARES = 1
     # Not measured apart. With them het42 reached 3245 of at most 3338 tokens/s in 20 s.
     PATTERN_SHARE, PLAIN_SHARE = 0.3, 0.2  # of the time
+    # So few moves that tries of a first round fail cheaply; doubled by rounds.
+    FIRST_MOVES_PER_NODE, MOST_S_PER_TRY = 1000, 1.0
+    ROUNDS = 4  # tries of as many longer rounds have not found more
     # More than any time limit of minutes lets run; ends searches whose clock stands still.
-    ROUNDS = 60
-    # Where between the best and the bound a round aims; a success begins again with the first.
-    SHARES = (0.25, 0.5, 0.1, 0.75, 0.02, 0.9)
-    MOST_FAILURES = 4 * len(SHARES)  # in turn; as many longer rounds have not found more
-    # So few that a first round fails cheaply; the most is about a second.
-    FIRST_MOVES_PER_NODE, MOST_MOVES = 1000, 2_000_000
-    # Between two looks at the clock: some milliseconds.
-    CHUNK_MOVES = 4096
+    STAGE_ROUNDS = 60
     # By the square of the nodes: every loss of every move is estimated, in a time that grows with
     # them.
     STAGE_MOVES = 500_000

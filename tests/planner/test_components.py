@@ -10,8 +10,8 @@ from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.placers.alignment import aligned_to
 from planner.placers.base import SearchOptions
+from planner.placers.board import LargestFlow
 from planner.placers.budgeted_moves import climb, moved_layers
-from planner.placers.flow_meter import FlowMeter
 from planner.routers.hops import Hops
 from planner.routers.kv_estimator import KvEstimator
 from planner.serialization.plan_file import plan_from_dict, plan_to_dict
@@ -35,9 +35,9 @@ def test_flow_stays_within_a_component():
     assert ("n0", "n3") not in {(edge.source, edge.target) for edge in apart.edges}
 
 
-def test_the_meter_of_searches_keeps_components_apart():
-    meter = FlowMeter(PROBLEM, SearchOptions())
-    assert meter.tokens_per_s(APART) == pytest.approx(5 + 2)
+def test_the_objective_of_searches_keeps_components_apart():
+    objective = LargestFlow(PROBLEM, SearchOptions())
+    assert objective.tokens_per_s(APART) == pytest.approx(5 + 2)
 
 
 def test_a_plan_file_keeps_components():

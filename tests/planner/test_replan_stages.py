@@ -211,7 +211,7 @@ def test_an_answer_that_loads_too_much_is_followed_by_one_of_less_flow():
         front = Front(
             problem,
             running,
-            objective=LargestFlow(problem, options.plan.search_options),
+            objective=LargestFlow(problem, options.plan),
             hear=heard.append,
         )
         ByStages(problem, options=options, front=front, upper_bound_tokens_per_s=200.0).search(

@@ -60,10 +60,10 @@ def _fit_of(document: str) -> dict[str, Any]:
 
 def _baselines(problem: planner.Problem, bound_tokens_per_s: float) -> list[dict[str, Any]]:
     """The max flow of each baseline's placement; None: it finds none."""
-    meter, found = planner.FlowMeter(problem, DEFAULTS.search_options), []
+    largest, found = planner.LargestFlow(problem, DEFAULTS), []
     for name, place in planner.BASELINES.items():
         placement = place(problem)
-        flow = None if placement is None else meter.tokens_per_s(placement)
+        flow = None if placement is None else largest.tokens_per_s(placement)
         share = flow / bound_tokens_per_s if flow is not None and bound_tokens_per_s > 0 else None
         found.append(
             {
