@@ -32,7 +32,6 @@ from runtime.engine.emulated_links import EmulatedSending
 from runtime.free_memory import give_back_free_memory
 from runtime.front.target import relay_client
 from runtime.http_process import Ending, HttpServer, hear_signals, serve_until_told
-from runtime.instances.asking import PROBE_TIMEOUT_S, instance_client
 from runtime.link_measuring import LinkAnswers
 from runtime.membership.identity import Applicant, DataDir, join
 from runtime.metrics_port import metrics_port, metrics_route
@@ -151,13 +150,11 @@ class Coordinator:
         )
         self._dispatcher = self._make_dispatcher()
         self._pipelines = Pipelines(self._dispatcher, place.transport)
-        self._asking = instance_client(timeout=PROBE_TIMEOUT_S)
-        self._relaying = relay_client(options.request_timeout_s)
+        self._http = relay_client(options.request_timeout_s)  # to instances
         self._instances = InstanceService(
             SharedParts(
                 stats=self._stats,
-                asking=self._asking,
-                relaying=self._relaying,
+                http=self._http,
                 token_timeout_s=options.request_timeout_s,
                 pipelines=LocalPipelines(self._pipelines.backend),
                 tracer=self._tracer,
@@ -193,8 +190,7 @@ class Coordinator:
                 )
         finally:
             await self._instances.stop()
-            await self._asking.aclose()
-            await self._relaying.aclose()
+            await self._http.aclose()
             self._sending.close()
 
     def report(self, traces: tuple[RequestTrace, ...] = ()) -> CoordinatorReport:

@@ -29,7 +29,6 @@ from runtime.front.backend import InstanceBackend
 from runtime.front.balance import Balance
 from runtime.front.ledger import Ledger
 from runtime.front.target import InstanceTarget, Target
-from runtime.instances.asking import AskedInstance
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, Probed, look_after
 from runtime.protocol.control import ServingPlan
@@ -111,8 +110,7 @@ class SharedParts:
     """
 
     stats: RequestStats
-    asking: httpx.AsyncClient
-    relaying: httpx.AsyncClient
+    http: httpx.AsyncClient
     token_timeout_s: float
     pipelines: LocalPipelines
     tracer: Tracer | None = None
@@ -141,10 +139,8 @@ class InstanceGroup:
         self.instances: dict[str, Instance] = {}
         targets: dict[str, Target] = {}
         for name, one in self._served.items():
-            self.instances[name] = self._watched(
-                name, AskedInstance(around.asking, one), partial(is_shut, one.node)
-            )
-            targets[name] = InstanceTarget(around.relaying, one)
+            targets[name] = target = InstanceTarget(around.http, one)
+            self.instances[name] = self._watched(name, target, partial(is_shut, one.node))
         if plan.placement.layers:
             # they know by themselves whether to pause, and what to avoid
             self.instances[PIPELINES] = self._watched(PIPELINES, around.pipelines, lambda: False)

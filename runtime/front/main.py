@@ -13,7 +13,6 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +36,6 @@ from runtime.http_process import (
     serve_until_told,
     taken,
 )
-from runtime.instances.asking import PROBE_TIMEOUT_S, AskedInstance
 from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, SupervisedInstance, look_after
@@ -45,7 +43,6 @@ from runtime.instances.process import ServerProcess
 from runtime.metrics_port import metrics_route
 from runtime.openai_app import assemble
 from runtime.protocol.complaints import StartRefused
-from runtime.protocol.instance_orders import InstanceAddress
 from runtime.protocol.instances import (
     InstanceSet,
     InstanceSpec,
@@ -113,28 +110,21 @@ def main(argv: list[str]) -> int:
 
 async def run(options: Options, wanted: InstanceSet) -> None:
     """Serve until a signal, then drain. Raises CannotListen."""
-    async with AsyncExitStack() as stack:
-        asking = await stack.enter_async_context(
-            httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
-        )
-        relaying = await stack.enter_async_context(relay_client(options.request_timeout_s))
-        addresses = _addresses(wanted)
+    async with relay_client(options.request_timeout_s) as http:
+        targets = _targets(wanted, http)
         instances: dict[str, Instance] = {}
         balance = _balance(options, wanted, instances)
         for spec in wanted.instances:
             instances[spec.name] = _instance(
                 spec,
-                address=addresses[spec.name],
+                target=targets[spec.name],
                 model_name=wanted.model_name,
                 directory=options.data_dir,
                 balance=balance,
-                http=asking,
             )
         proxy = Proxy(
             model_name=wanted.model_name,
-            targets={
-                name: InstanceTarget(relaying, address) for name, address in addresses.items()
-            },
+            targets={**targets},
             balance=balance,
             lengths=_lengths(options, first_tokens=wanted.mean_output_tokens),
             waits=Waits(answer_s=options.answer_timeout_s, token_s=options.request_timeout_s),
@@ -181,13 +171,16 @@ async def _serve(
     )
 
 
-def _addresses(wanted: InstanceSet) -> dict[str, InstanceAddress]:
+def _targets(wanted: InstanceSet, http: httpx.AsyncClient) -> dict[str, InstanceTarget]:
     return {
-        spec.name: address_of(
-            spec,
-            model_name=wanted.model_name,
-            api_key=secrets.token_urlsafe(32),
-            environment=os.environ,
+        spec.name: InstanceTarget(
+            http,
+            address_of(
+                spec,
+                model_name=wanted.model_name,
+                api_key=secrets.token_urlsafe(32),
+                environment=os.environ,
+            ),
         )
         for spec in wanted.instances
     }
@@ -232,24 +225,22 @@ async def _observe(balance: Balance) -> None:
 def _instance(
     spec: InstanceSpec,
     *,
-    address: InstanceAddress,
+    target: InstanceTarget,
     model_name: str,
     directory: Path,
     balance: Balance,
-    http: httpx.AsyncClient,
 ) -> Instance:
-    asked = AskedInstance(http, address)
     if isinstance(spec, UrlInstance):
         return Instance(
             spec.name,
-            probed=asked,
+            probed=target,
             clock=time.monotonic,
             patience=Patience(),
         )
     return SupervisedInstance(
         spec.name,
-        asked=asked,
-        launch=launch_of(spec, model_name=model_name, api_key=address.api_key),
+        asked=target,
+        launch=launch_of(spec, model_name=model_name, api_key=target.address.api_key),
         process=ServerProcess(directory, name=spec.name),
         clock=time.monotonic,
         patience=Patience(start_s=spec.start_patience_s, drain_s=spec.drain_patience_s),

@@ -37,7 +37,6 @@ from runtime.front.target import (
     Target,
     TooSlow,
 )
-from runtime.instances.asking import AskedInstance
 from runtime.instances.engine_load import EngineLoad
 from runtime.protocol.instance_orders import InstanceAddress
 from runtime.protocol.instances import UrlInstance
@@ -213,8 +212,9 @@ async def _measure(
     address: InstanceAddress, arguments: argparse.Namespace
 ) -> tuple[ApiSweep, EngineLoad]:
     async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
+        instance = InstanceTarget(http, address)
         sweep = await sweep_instance(
-            InstanceTarget(http, address),
+            instance,
             batches=arguments.batches,
             lengths=arguments.lengths,
             output_tokens=arguments.output_tokens,
@@ -222,7 +222,7 @@ async def _measure(
             clock=time.perf_counter,
             rng=random.SystemRandom(),
         )
-        return sweep, await AskedInstance(http, address).load()
+        return sweep, await instance.load()
 
 
 def _address(text: str) -> str:

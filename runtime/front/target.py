@@ -11,9 +11,8 @@ import httpx
 
 from runtime.api.events import COMMENT, Event, EventReader, Garbage
 from runtime.front.asked import Asked
-from runtime.instances.asking import headers_of, instance_client, pinned_to
+from runtime.instances.asking import AskedInstance, headers_of, instance_client, pinned_to
 from runtime.protocol import trace_context
-from runtime.protocol.instance_orders import InstanceAddress
 from runtime.protocol.logs import HEADER, NO_REQUEST, REQUEST_ID
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import IGNORED_HEADER
@@ -157,17 +156,13 @@ def relay_client(request_timeout_s: float) -> httpx.AsyncClient:
     )
 
 
-class InstanceTarget:
-    """The target of requests behind `address`."""
-
-    def __init__(self, http: httpx.AsyncClient, address: InstanceAddress) -> None:
-        self._http = http
-        self._address = address
+class InstanceTarget(AskedInstance):
+    """An instance as the target of requests; `http` is a `relay_client`."""
 
     async def whole(
         self, asked: Asked, *, patience_s: float, passed_on: dict[str, str]
     ) -> dict[str, Any]:
-        waits = httpx.Timeout(self._http.timeout)
+        waits = httpx.Timeout(self.http.timeout)
         waits.read = None  # bounded as a whole: nothing of it comes before all of it does
         try:
             async with (
@@ -193,7 +188,7 @@ class InstanceTarget:
 
     async def _events(self, asked: Asked, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
         reader, open_choices = EventReader(), asked.choices
-        async with self._sent(asked, waits=self._http.timeout) as response:
+        async with self._sent(asked, waits=self.http.timeout) as response:
             _pass_on(response, passed_on)
             kind = response.headers.get("content-type", "")
             if not kind.startswith("text/event-stream"):
@@ -219,7 +214,7 @@ class InstanceTarget:
     @asynccontextmanager
     async def _sent(self, asked: Asked, *, waits: httpx.Timeout) -> AsyncIterator[httpx.Response]:
         """The response once its headers are there, if it is an answer."""
-        http, address = self._http, self._address
+        http, address = self.http, self.address
         request = http.build_request(
             "POST",
             f"{address.url}{asked.endpoint}",

@@ -147,6 +147,7 @@ class AskedInstance:
                     "GET",
                     f"{address.url}{path}",
                     headers=headers_of(address),
+                    timeout=PROBE_TIMEOUT_S,
                     extensions=pinned_to(address),
                 ) as answer,
             ):

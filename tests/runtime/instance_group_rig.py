@@ -144,15 +144,11 @@ async def coordinator(
         new_answer_id=lambda: "0001",
         new_seed=lambda: 11,
     )
-    async with (
-        httpx.AsyncClient(timeout=5, trust_env=False) as asking,
-        httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as relaying,
-    ):
+    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
         service = InstanceService(
             SharedParts(
                 stats=stats,
-                asking=asking,
-                relaying=relaying,
+                http=http,
                 token_timeout_s=PATIENCE_S,
                 pipelines=LocalPipelines(pipeline_backend),
                 tracer=tracer,
