@@ -33,8 +33,7 @@ from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trials
 from planner.placers.base import NEVER, START, CancelToken, InvalidOptions, Progress, StopReason
 from planner.placers.board import Board, LargestFlow, Method, Objective
-from planner.placers.choice import METHODS
-from planner.placers.portfolio import search_by_programs
+from planner.placers.portfolio import METHODS, search_by_programs
 from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines_plus
 from planner.placers.stop import Stop

@@ -14,7 +14,7 @@ from planner.domain.rules import PlacementRules
 from planner.placers.solvers.base import SolverName
 
 START = "start"  # the placer of a placement that was given to a search
-# The methods by name, with the labels that people choose them by; `choice.METHODS` has each.
+# The methods by name, with the labels that people choose them by; `portfolio.METHODS` has each.
 PLACERS = {
     "auto": "Automatic: all of them in turn",
     "milp": "MILP of the Helix paper",

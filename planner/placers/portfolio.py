@@ -99,3 +99,14 @@ def _charge_links(board: Board) -> None:
         should_stop=board.is_done,
     ):
         board.tighten(bound)
+
+
+# By the names in `base.PLACERS`.
+METHODS: dict[str, Method] = {
+    "auto": search_by_all,
+    "milp": search_milp,
+    "stage-patterns": search_stage_patterns,
+    "region-chain": search_region_chains,
+    "stage-annealing": search_stage_annealing,
+    "interval-annealing": search_interval_annealing,
+}

@@ -29,7 +29,6 @@ from planner.placers.patterns import (
     StageNodes,
 )
 from planner.placers.stage_patterns import free_kinds
-from planner.placers.wide_stages import wide_stages
 from planner.tuning.flow import RegionChainTuning as tuned
 
 NAME = "region-chain"
@@ -48,8 +47,45 @@ def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgr
     groups = link_groups(problem, links)
     slow = _slow_link_tokens_per_s(links, groups)
     if slow is not None and slow > 0:
-        yield wide_stages(problem, options, slow)
+        yield _wide_stages(problem, options, slow)
         yield _region_chain(problem, options, slow, groups)
+
+
+def _wide_stages(problem: Problem, options: SearchOptions, slow: float) -> PatternProgram:
+    """Every stage wide, of nodes from anywhere; narrower ones between wider ones.
+
+    Stages of exponent e and 1 - e pass a flow on to each other, so narrower stages (e < 1/2) are
+    placed alternately with wider ones. One row for each narrower exponent n:
+
+        stages of exponent <= n  <=  stages of exponent >= 1 - n
+    """
+    kinds, families = free_kinds(problem, options), []
+    for exponent in (*tuned.NARROWER, tuned.EVEN, *(1 - narrower for narrower in tuned.NARROWER)):
+        use: dict[int, float] = {}
+        for row, narrower in enumerate(tuned.NARROWER, start=len(kinds)):
+            if exponent <= narrower:
+                use[row] = 1.0
+            elif exponent >= 1 - narrower:
+                use[row] = -1.0
+        families.append(
+            PatternFamily(
+                kinds=tuple(range(len(kinds))),
+                link_tokens_per_s=slow,
+                width_exponent=exponent,
+                use_of_rows=use,
+            )
+        )
+    rows = Rows(extra_limits=(0.0,) * len(tuned.NARROWER))
+    pool = PatternPool(kinds, families, rows, max_stages=options.rules.max_hops)
+
+    def alternating(stages: Sequence[StageNodes]) -> list[StageNodes]:
+        by_width = sorted(stages, key=pool.exponent_of)
+        narrower = [stage for stage in by_width if pool.exponent_of(stage) < tuned.EVEN]
+        wider = by_width[: len(narrower) - 1 : -1]
+        pairs = [stage for pair in zip(narrower, wider, strict=False) for stage in pair]
+        return [*pairs, *wider[len(narrower) :]]
+
+    return PatternProgram(pool=pool, num_layers=problem.model.num_layers, in_order=alternating)
 
 
 def _region_chain(

@@ -140,6 +140,8 @@ class RegionChainTuning:
 
     # Exponents of what a crossing of stages as wide as another, or a single one, carries.
     EVEN, ONE_SIDED = 0.5, 1.0
+    # Of wide stages; of 0, 0.25, 0.3 and 0.4 only this one gained more than it cost.
+    NARROWER = (0.4,)
     # 720 orders of six regions; of more, orders by moves.
     MOST_PERMUTED = 6
     # A slow link is counted at this quantile of those that occur: few pairs have less.
@@ -181,11 +183,3 @@ class StageAnnealingTuning:
     LAYERS_PER_STAGE = 2.7
     # Beyond it a bandwidth is shared by many crossings (Annealing.LINKS_SHARING).
     LINKS_OF_A_CROSSING = 16
-
-
-class WideStagesTuning:
-    """Of `planner/placers/wide_stages.py`."""
-
-    # Exponent of crossings between stages of equal width.
-    EVEN = 0.5
-    NARROWER = (0.4,)  # of 0, 0.25, 0.3 and 0.4 only this one gained more than it cost

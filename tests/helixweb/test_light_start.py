@@ -24,7 +24,7 @@ PREPARE = (
     "prepare.main(['--migrate', '--login', '', '--coordinator-of', ''])"
 )
 REST = {"rest_framework.views", "drf_spectacular.openapi", "django.test"}
-PLANNER = {"planner.planning", "planner.placers.choice", "highspy"}
+PLANNER = {"planner.planning", "planner.placers.portfolio", "highspy"}
 # What plan runs, explanations, simulations and mixes of models are worked on by.
 PLAN_TASKS = {f"helixweb.planning.services.{name}" for name in ("explaining", "mixing", "solving")}
 

@@ -9,7 +9,7 @@ from docs.examples.placer import search_even_stages
 from planner.__main__ import main
 from planner.max_flow import max_flow
 from planner.placers.base import PLACERS
-from planner.placers.choice import METHODS
+from planner.placers.portfolio import METHODS
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 from planner.serialization import problem_to_dict

@@ -10,7 +10,7 @@ from tiny_problems import all_placements, tiny_problem
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
-from planner.placers.choice import METHODS
+from planner.placers.portfolio import METHODS
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
 
