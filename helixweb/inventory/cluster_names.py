@@ -3,7 +3,6 @@
 from functools import cached_property
 
 from helixweb.inventory.models import Cluster
-from planner import COORDINATOR
 
 
 class ClusterNames:
@@ -19,10 +18,13 @@ class ClusterNames:
     @cached_property
     def ends(self) -> frozenset[str]:
         """What links join: nodes and the coordinator."""
-        return frozenset({COORDINATOR, *self.cluster.nodes.values_list("name", flat=True)})
+        return frozenset(self._region_of)
 
     @cached_property
     def members(self) -> frozenset[str]:
         """What may share bandwidth: nodes, regions and the coordinator."""
-        regions = self.cluster.nodes.values_list("region", flat=True).distinct()
-        return self.ends | {self.cluster.coordinator_region, *regions}
+        return self.ends.union(self._region_of.values())
+
+    @cached_property
+    def _region_of(self) -> dict[str, str]:
+        return self.cluster.region_of

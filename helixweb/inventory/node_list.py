@@ -82,7 +82,6 @@ class NodeRow:
     gpu: str
     memory_bytes: float
     is_slowed: bool
-    is_emulated: bool
     is_stale: bool  # its profile was measured under other conditions
 
 
@@ -110,7 +109,6 @@ def node_rows(found: Iterable[Node], *, now: datetime) -> list[NodeRow]:
                 gpu=gpu,
                 memory_bytes=memory_bytes,
                 is_slowed=hardware.get("relative_speed", 1.0) < 1,
-                is_emulated=node.is_emulated,
                 is_stale=node.pk in stale,
             )
         )
