@@ -28,8 +28,8 @@ from planner.domain.model_spec import ModelSpec
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
-from runtime.coordinator.plan_follower import PlanStore
-from runtime.membership.identity import DataDir, Identity, Membership
+from runtime.coordinator.plan_follower import Stored
+from runtime.membership.identity import PLAN_FILE, DataDir, Identity, Membership
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan, StageAssignment
 from runtime.protocol.data import Entry, Kind, Message
@@ -272,7 +272,7 @@ class Chain:
         )
         hashed = hashlib.sha256(API_KEY.encode()).hexdigest()
         desired = CoordinatorDesired(generation=1, plan=plan, api_key_hashes=(hashed,))
-        PlanStore(directory / "plan.json").save(desired)
+        DataDir(directory).save_wanted(PLAN_FILE, Stored.of(desired))
 
     def _empty_pipes(self) -> None:
         while not self._ended.wait(0.02):

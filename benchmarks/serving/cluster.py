@@ -24,8 +24,8 @@ import psutil
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
-from runtime.coordinator.plan_follower import PlanStore
-from runtime.membership.identity import DataDir, Identity, Membership
+from runtime.coordinator.plan_follower import Stored
+from runtime.membership.identity import PLAN_FILE, DataDir, Identity, Membership
 from runtime.protocol.control import (
     CoordinatorDesired,
     PeerAddress,
@@ -190,7 +190,7 @@ def _write_coordinator(directory: Path, plan: ServingPlan, *, data_port: int) ->
     )
     key_hash = hashlib.sha256(API_KEY.encode()).hexdigest()
     desired = CoordinatorDesired(generation=1, plan=plan, api_key_hashes=(key_hash,))
-    PlanStore(directory / "plan.json").save(desired)
+    DataDir(directory).save_wanted(PLAN_FILE, Stored.of(desired))
 
 
 def await_ready(url: str, started: list[subprocess.Popen[bytes]], folder: Path) -> None:

@@ -30,7 +30,7 @@ from runtime.agent.weight_server import WeightServer
 from runtime.backoff import Backoff
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.link_measuring import LinkListener
-from runtime.membership.identity import DataDir, Joined
+from runtime.membership.identity import DESIRED_FILE, DataDir, Joined
 from runtime.process_log import ProcessLog
 from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import AgentIdentity, DesiredState, ObservedState
@@ -215,7 +215,7 @@ class Agent:
             except WebError as error:
                 _raise_if_removed(error)
                 logger.warning("cannot fetch the desired state: %s", error)
-        stored = self._node.data_dir.load_desired()
+        stored = self._node.data_dir.load_wanted(DesiredState, DESIRED_FILE)
         if stored is not None:
             logger.info("going on with generation %d of the last run", stored.generation)
             self._want(stored)
@@ -345,7 +345,7 @@ class Agent:
         if not goes_on(desired):
             self._manager.want(desired.instances)
         try:
-            self._node.data_dir.save_desired(desired)
+            self._node.data_dir.save_wanted(DESIRED_FILE, desired)
         except OSError as error:  # a full disk must not end the stage
             logger.error("a start without helixweb will not know this generation: %s", error)
         self._note_change()

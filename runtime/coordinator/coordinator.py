@@ -21,7 +21,7 @@ from runtime.coordinator.metrics import NO_MODEL, metrics_page
 from runtime.coordinator.options import Options
 from runtime.coordinator.pipelines import Pipelines
 from runtime.coordinator.place import Place
-from runtime.coordinator.plan_follower import PlanFollower, PlanStore
+from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Routing
@@ -236,7 +236,7 @@ class Coordinator:
         return PlanFollower(
             dispatcher=self._dispatcher,
             keys=self._keys,
-            store=PlanStore(self._options.data_dir / "plan.json"),
+            data_dir=self._data_dir,
             set_peers=self._place.transport.set_peers,
             routing=Routing(
                 name=self._options.router,

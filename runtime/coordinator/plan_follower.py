@@ -8,31 +8,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from pydantic import ValidationError
+from typing import Any, Self
 
 from planner.domain.errors import PlannerError
 from planner.routers.load_aware import DEFAULT_THETA
 from runtime.api.access import ApiKeys
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.fetching import fetch_if_elsewhere
+from runtime.checkpoints.weight_source import WeightSource
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tokenizer import CheckpointTokenizer, TokenizerError, load_tokenizer
-from runtime.protocol.complaints import first_complaint
+from runtime.membership.identity import PLAN_FILE, DataDir
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
 from runtime.protocol.weight_access import WeightAccess
-from runtime.whole_file import write_whole
 
-DESIRED_FIELDS = frozenset(CoordinatorDesired.model_fields)
 _TICK_S = 1.0
 REFUSED = "the deployed plan cannot be served; its deployment's page says why"
 logger = logging.getLogger(__name__)
-
-
-class PlanStoreError(Exception):
-    """A stored plan that cannot be read."""
 
 
 class Stored(CoordinatorDesired):
@@ -40,38 +32,17 @@ class Stored(CoordinatorDesired):
 
     before: ServingPlan | None = None
 
+    @classmethod
+    def of(cls, desired: CoordinatorDesired, *, before: ServingPlan | None = None) -> Self:
+        return cls(**_fields(desired), before=before)
+
     @property
     def desired(self) -> CoordinatorDesired:
-        return CoordinatorDesired(**{name: getattr(self, name) for name in DESIRED_FIELDS})
+        return CoordinatorDesired(**_fields(self))
 
 
-class PlanStore:
-    """Owns the file with the last plan; the plan follower reads and writes it.
-
-    One JSON file, replaced whole, readable by its owner only.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def load(self) -> Stored | None:
-        """None when nothing was stored yet. Raises PlanStoreError for a file that is not ours."""
-        try:
-            return Stored.model_validate_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            raise PlanStoreError(
-                f"{self._path} is not a stored plan of this version "
-                f"({first_complaint(error)}); delete it, the plan "
-                "comes again from helixweb"
-            ) from error
-
-    def save(self, desired: CoordinatorDesired, *, before: ServingPlan | None = None) -> None:
-        """Durable when it returns: after a crash there is the old state or the new."""
-        fields = {name: getattr(desired, name) for name in DESIRED_FIELDS}
-        stored = Stored(**fields, before=before)
-        write_whole(self._path, stored.model_dump_json().encode())
+def _fields(desired: CoordinatorDesired) -> dict[str, Any]:
+    return {name: getattr(desired, name) for name in CoordinatorDesired.model_fields}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -86,7 +57,7 @@ class PlanFollower:
 
     dispatcher: Dispatcher
     keys: ApiKeys
-    store: PlanStore
+    data_dir: DataDir
     set_peers: Callable[[tuple[PeerAddress, ...]], None]
     routing: Routing
     serve_instances: Callable[[CoordinatorDesired], None] = lambda _: None
@@ -107,15 +78,9 @@ class PlanFollower:
         return self._applying.locked()
 
     async def apply_stored(self) -> None:
-        """What was wanted when this process ran last, beside what served then if that is not over.
-
-        A broken store is logged, not fatal.
-        """
-        try:
-            stored = self.store.load()
-        except PlanStoreError as error:
-            logger.warning("%s", error)
-            return
+        """What was wanted when this process ran last, beside what served then if that is not
+        over."""
+        stored = self.data_dir.load_wanted(Stored, PLAN_FILE)
         if stored is None:
             return
         if stored.before is not None:
@@ -175,7 +140,8 @@ class PlanFollower:
         serving = self.dispatcher.serving
         is_other = serving is not None and serving.generation != desired.generation
         try:
-            self.store.save(desired, before=serving.plan if serving and is_other else None)
+            before = serving.plan if serving and is_other else None
+            self.data_dir.save_wanted(PLAN_FILE, Stored.of(desired, before=before))
         except OSError as error:  # a full disk must not stop serving
             if self._is_stored:
                 logger.error("the plan would not be known after a restart: %s", error)
@@ -218,10 +184,8 @@ class PlanFollower:
         self.dispatcher.serve(serving, was_served=was_served)
 
     def _tokenizer(self, checkpoint: str) -> CheckpointTokenizer:
-        fetched = None
-        if self.weights is not None:
-            fetched = fetch_if_elsewhere(checkpoint, self.weights())
-        return load_tokenizer(Path(checkpoint) if fetched is None else fetched.folder)
+        access = None if self.weights is None else self.weights()
+        return load_tokenizer(WeightSource.of(checkpoint, access).folder)
 
     def _goes_on_beside(self, plan: ServingPlan) -> bool:
         """Whether stages that load `plan` keep what serves now until they are told to forget it."""

@@ -20,7 +20,6 @@ from runtime.platforms import AlreadyLocked, lock_file
 from runtime.protocol.complaints import StartRefused, complaint, first_complaint
 from runtime.protocol.control import (
     AgentIdentity,
-    DesiredState,
     RegisterReply,
     RegisterRequest,
     Role,
@@ -34,11 +33,13 @@ MessageT = TypeVar("MessageT", bound=BaseModel)
 IDENTITY_FILE = "identity.json"
 KEY_FILE = "curve.key"
 DESIRED_FILE = "desired.json"
+PLAN_FILE = "plan.json"
 LOCK_FILE = "lock"
 
 _REMEDIES = {
     IDENTITY_FILE: "delete it and join again with a fresh token",
     DESIRED_FILE: "going on without it, helixweb will say again what is wanted",
+    PLAN_FILE: "going on without it, helixweb will say again what is wanted",
 }
 
 logger = logging.getLogger(__name__)
@@ -120,17 +121,17 @@ class DataDir:
         """Durable when it returns."""
         self._write(IDENTITY_FILE, identity)
 
-    def load_desired(self) -> DesiredState | None:
-        """The desired state of the last run; a damaged one is forgotten, as it comes again."""
+    def load_wanted(self, kind: type[MessageT], file: str) -> MessageT | None:
+        """What was wanted in the last run; a damaged one is forgotten, as it comes again."""
         try:
-            return self._read(DesiredState, DESIRED_FILE)
+            return self._read(kind, file)
         except DataDirError as error:
             logger.warning("%s", error)
             return None
 
-    def save_desired(self, desired: DesiredState) -> None:
-        """Remember it for a start while helixweb is down."""
-        self._write(DESIRED_FILE, desired)
+    def save_wanted(self, file: str, wanted: BaseModel) -> None:
+        """Remember it for a start while helixweb is down. Raises OSError."""
+        self._write(file, wanted)
 
     def _read(self, kind: type[MessageT], name: str) -> MessageT | None:
         path = self._path / name

@@ -27,9 +27,10 @@ from runtime.agent.supervisor import StageSettings, Supervisor
 from runtime.api.access import ApiKeys
 from runtime.coordinator.answering import QUIET_S, arriving
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.plan_follower import PlanFollower, PlanStore
+from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Routing
+from runtime.membership.identity import DataDir
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.process_log import ProcessLog
 from runtime.protocol.control import (
@@ -145,7 +146,7 @@ class Front:
         self.follower = PlanFollower(
             dispatcher=self.dispatcher,
             keys=ApiKeys(),
-            store=PlanStore(folder / "plan.json"),
+            data_dir=DataDir(folder),
             set_peers=self.transport.set_peers,
             routing=Routing(name="iwrr", rng=random.Random(1), clock=time.monotonic),
         )

@@ -15,8 +15,9 @@ from coordinator_doubles import (
 
 from runtime.api.access import ApiKeys
 from runtime.coordinator.live_request import LiveRequest
-from runtime.coordinator.plan_follower import PlanFollower, PlanStore
+from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.reporter import build_report
+from runtime.membership.identity import DataDir
 from runtime.protocol.control import (
     AgentIdentity,
     CoordinatorDesired,
@@ -48,7 +49,7 @@ class Follower:
         self.follower = PlanFollower(
             dispatcher=self.dispatcher,
             keys=self.keys,
-            store=PlanStore(data_dir / "desired.json"),
+            data_dir=DataDir(data_dir),
             set_peers=self.peers.append,
             routing=routing(),
             weights=lambda: WeightAccess(directory=str(data_dir / "weights")),

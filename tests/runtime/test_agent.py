@@ -18,7 +18,7 @@ from agent_rig import ANNOUNCEMENT, Node, run, wants
 from fake_web import PATIENCE_S, TOKEN, FakeWeb
 
 from runtime.agent.agent import NodeRemoved
-from runtime.membership.identity import DataDir, DataDirError, JoinRefused
+from runtime.membership.identity import DESIRED_FILE, DataDir, DataDirError, JoinRefused
 from runtime.protocol.checkpoint_looks import MOST_LOOKS, LookOrder
 from runtime.protocol.control import DesiredState
 from runtime.protocol.endpoints import parse_endpoint
@@ -364,7 +364,7 @@ def test_a_damaged_desired_state_is_forgotten_since_it_comes_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "desired.json").write_text('{"generation": 1, "of_a_later_version": true}')
-    assert DataDir(tmp_path).load_desired() is None
+    assert DataDir(tmp_path).load_wanted(DesiredState, DESIRED_FILE) is None
     assert "desired.json" in caplog.text
 
 
@@ -441,7 +441,7 @@ def test_an_agent_reads_checkpoints_that_the_site_asks_about(tmp_path: Path, web
             assert "holds neither model.safetensors nor" in web.looked[7].error
             assert "does not exist" in web.looked[8].error
             assert "not a whole path" in web.looked[9].error
-            stored = DataDir(tmp_path / "data").load_desired()
+            stored = DataDir(tmp_path / "data").load_wanted(DesiredState, DESIRED_FILE)
             assert stored is None or stored.looks == ()
 
     run(life())

@@ -12,8 +12,9 @@ from hub_server import hub_server
 from plan_rig import Follower, desired_state, submit_to
 
 from runtime.coordinator.live_request import LiveRequest
-from runtime.coordinator.plan_follower import PlanStore, PlanStoreError
+from runtime.coordinator.plan_follower import Stored
 from runtime.coordinator.refusals import NotServing
+from runtime.membership.identity import PLAN_FILE, DataDir
 from runtime.protocol.control import (
     CoordinatorDesired,
     PeerAddress,
@@ -55,7 +56,6 @@ def test_the_tokenizer_of_a_model_on_a_hub_is_fetched_once(
     restarted.stages.report()
     assert restarted.dispatcher.plans.ready().plan == plan
     fresh = Follower(tmp_path / "other")
-    (tmp_path / "other").mkdir()
     fresh.apply(desired)
     assert "HF_HUB_OFFLINE is set" in fresh.report.message
 
@@ -67,20 +67,20 @@ def test_the_first_start_has_nothing_stored_and_says_so(tmp_path: Path) -> None:
     assert "no plan is deployed" in fresh.report.message
 
 
-def test_a_broken_store_is_passed_over_at_start_and_named_when_read(tmp_path: Path) -> None:
-    path = tmp_path / "desired.json"
-    path.write_text('{"generation": -1}')
-    with pytest.raises(PlanStoreError, match=r"desired\.json .*generation.*delete it"):
-        PlanStore(path).load()
+def test_a_broken_store_is_passed_over_at_start_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / PLAN_FILE).write_text('{"generation": -1}')
     fresh = Follower(tmp_path)
     asyncio.run(fresh.follower.apply_stored())
     assert fresh.dispatcher.serving is None
+    assert "plan.json is damaged (generation: " in caplog.text
 
 
 def test_what_a_full_disk_did_not_take_is_served_and_stored_once_there_is_room(
     tmp_path: Path, desired: CoordinatorDesired, caplog: pytest.LogCaptureFixture
 ) -> None:
-    obstacle = tmp_path / "desired.json.new"
+    obstacle = tmp_path / "plan.json.new"
     obstacle.mkdir()
     one = Follower(tmp_path)
     one.apply(desired)
@@ -91,7 +91,7 @@ def test_what_a_full_disk_did_not_take_is_served_and_stored_once_there_is_room(
     assert caplog.text.count("would not be known after a restart") == 1
     obstacle.rmdir()
     asyncio.run(one.follower.store_again())
-    stored = PlanStore(tmp_path / "desired.json").load()
+    stored = stored_in(tmp_path)
     assert stored is not None
     assert stored.desired == desired
 
@@ -99,14 +99,18 @@ def test_what_a_full_disk_did_not_take_is_served_and_stored_once_there_is_room(
 def test_the_store_is_for_its_owner_only_and_replaced_whole(
     tmp_path: Path, desired: CoordinatorDesired
 ) -> None:
-    store = PlanStore(tmp_path / "desired.json")
-    store.save(desired)
-    store.save(CoordinatorDesired(generation=8))
-    stored = store.load()
+    one = Follower(tmp_path)
+    one.apply(desired)
+    one.apply(CoordinatorDesired(generation=8))
+    stored = stored_in(tmp_path)
     assert stored is not None
     assert stored.desired == CoordinatorDesired(generation=8)
-    assert (tmp_path / "desired.json").stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in tmp_path.glob("desired*")] == ["desired.json"]
+    assert (tmp_path / PLAN_FILE).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.glob("plan*")] == [PLAN_FILE]
+
+
+def stored_in(path: Path) -> Stored | None:
+    return DataDir(path).load_wanted(Stored, PLAN_FILE)
 
 
 def test_the_same_desired_state_twice_changes_nothing(

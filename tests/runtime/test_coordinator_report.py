@@ -11,8 +11,9 @@ from plan_rig import ANNOUNCEMENT, Follower, desired_state
 
 from runtime.coordinator import coordinator as process
 from runtime.coordinator.coordinator import report_forever
-from runtime.coordinator.plan_follower import PlanStore
+from runtime.coordinator.plan_follower import Stored
 from runtime.coordinator.plans import RETIRED_AFTER_S
+from runtime.membership.identity import PLAN_FILE, DataDir
 from runtime.protocol.control import (
     CoordinatorDesired,
     LinkStats,
@@ -177,14 +178,13 @@ def test_if_the_old_plan_has_gone_meanwhile_the_new_one_serves_when_it_is_up(
 def test_what_served_before_is_forgotten_with_the_next_state_that_is_stored(
     tmp_path: Path, desired: CoordinatorDesired
 ) -> None:
-    store = PlanStore(tmp_path / "desired.json")
     one = in_the_middle_of_a_change(tmp_path, desired)
-    stored = store.load()
+    stored = DataDir(tmp_path).load_wanted(Stored, PLAN_FILE)
     assert stored is not None
     assert stored.before == desired.plan
     one.stages.report(generation=8)
     one.apply(stored.desired.model_copy(update={"api_key_hashes": ()}))
-    stored = store.load()
+    stored = DataDir(tmp_path).load_wanted(Stored, PLAN_FILE)
     assert stored is not None
     assert stored.before is None
 
