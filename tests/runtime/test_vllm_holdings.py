@@ -26,8 +26,8 @@ def test_forgotten_layers_leave_nothing_in_memory(name: str, tmp_path: Path) -> 
     cluster.run_all()
     cluster.release_all()
     runner = cluster.runners["solo"]
-    model = weakref.ref(runner._models[0])  # type: ignore[attr-defined]
-    layers = [modules(layer) for layer in runner._models[0]._loop.layers]  # type: ignore[attr-defined]
+    model = weakref.ref(runner.cache.models[0])  # type: ignore[attr-defined]
+    layers = [modules(layer) for layer in runner.cache.models[0]._loop.layers]  # type: ignore[attr-defined]
     runner.forget(range(3))  # type: ignore[attr-defined]
     gc.collect()
     assert [bool(alive(layer)) for layer in layers] == [False] * 3 + [True] * 3
