@@ -140,9 +140,7 @@ class ServedSearchTuning:
     MOVES_PER_NODE = 150
     # Each twice as long as the one before: the clock ends all but the smallest problems.
     MOST_ROUNDS = 12
-    # Two left geo24 3 of 60 s of annealing, and what was found served 1.6 % less by the published
-    # policy than after 33 s (means of eight seeds), however much was simulated instead.
-    IDLE_ROUNDS = 4
+    IDLE_ROUNDS = 2
     WORTH_A_ROUND = 5e-3  # estimates err by more
     # Warm, hot and cool in turn; not measured apart.
     HOTNESS = (0.02, 0.1, 0.005)
