@@ -54,16 +54,17 @@ class OptionField:
 
 
 def options_of(declaration: Any) -> Mapping[str, OptionField]:
-    """The fields of a dataclass that are options, by name, in their order."""
+    """The fields of a dataclass that are options, by name, in their order, inherited ones last."""
     return _options_of(declaration)
 
 
 @cache
 def _options_of(declaration: Any) -> Mapping[str, OptionField]:
     hints = get_type_hints(declaration, include_extras=True)
+    own = {name: place for place, name in enumerate(vars(declaration).get("__annotations__", ()))}
     return {
         one.name: _declared(one, hints[one.name])
-        for one in fields(declaration)
+        for one in sorted(fields(declaration), key=lambda one: own.get(one.name, len(own)))
         if get_origin(hints[one.name]) is Annotated
     }
 
