@@ -62,7 +62,7 @@ class FewestUnderWay(InstanceRouter):
         self._places = places
 
     def _chosen(self, request: Hashable, size: RequestSize, among: Sequence[str]) -> str:
-        return min(among[: self._places], key=lambda name: self._counts[name])
+        return super()._chosen(request, size, among[: self._places])
 
 
 def make_instance_router(
