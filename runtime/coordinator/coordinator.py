@@ -153,6 +153,7 @@ class Coordinator:
         self._http = relay_client(options.request_timeout_s)  # to instances
         self._instances = InstanceService(
             SharedParts(
+                dispatcher=self._dispatcher,
                 stats=self._stats,
                 http=self._http,
                 token_timeout_s=options.request_timeout_s,
@@ -196,17 +197,16 @@ class Coordinator:
     def report(self, traces: tuple[RequestTrace, ...] = ()) -> CoordinatorReport:
         """What the site gets as a report now."""
         transport = self._place.transport
-        return self._instances.reported(
-            build_report(
-                dispatcher=self._dispatcher,
-                stats=self._stats,
-                follower=self._follower,
-                now=time.monotonic(),
-                # emulated links say nothing of those that are there
-                links=transport.link_stats() if self._network is None else {},
-                traces=traces,
-                keys=self._keys.spent(),
-            )
+        return build_report(
+            dispatcher=self._dispatcher,
+            instances=self._instances,
+            stats=self._stats,
+            follower=self._follower,
+            now=time.monotonic(),
+            # emulated links say nothing of those that are there
+            links=transport.link_stats() if self._network is None else {},
+            traces=traces,
+            keys=self._keys.spent(),
         )
 
     def metrics(self) -> bytes:

@@ -20,6 +20,7 @@ from planner.latency_model import LatencyModel
 from planner.routers.answer_length import QuantileLength
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed
+from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.local_pipelines import LocalPipelines
 from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.request_stats import RequestStats
@@ -31,7 +32,7 @@ from runtime.front.ledger import Ledger
 from runtime.front.target import InstanceTarget, Target
 from runtime.instances.health import Patience
 from runtime.instances.instance import Instance, Probed, look_after
-from runtime.protocol.control import ServingPlan
+from runtime.protocol.control import NodeTraffic, ServingPlan
 from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
 from runtime.protocol.trace_context import TRACE
@@ -105,10 +106,12 @@ class InstanceLedger(Ledger):
 class SharedParts:
     """What all groups of a coordinator share.
 
-    `pipelines` are those of this process; an instance has failed that gave no token for
-    `token_timeout_s`. `tracer`, on the same clock, gets time lines; None: nothing is traced.
+    `dispatcher` knows what is paused and drained; `pipelines` are its own. An instance has failed
+    that gave no token for `token_timeout_s`. `tracer`, on the same clock, gets time lines; None:
+    nothing is traced.
     """
 
+    dispatcher: Dispatcher
     stats: RequestStats
     http: httpx.AsyncClient
     token_timeout_s: float
@@ -123,24 +126,16 @@ class InstanceGroup:
     `begin` looks after the instances until `close`; requests come by `backend`.
     """
 
-    def __init__(
-        self,
-        plan: ServingPlan,
-        around: SharedParts,
-        *,
-        is_shut: Callable[[str | None], bool],
-    ) -> None:
-        """`plan` has instances, or will have. `is_shut`: whether requests keep away from a
-        node, as it is drained, or from all instances (None), as serving is paused."""
+    def __init__(self, plan: ServingPlan, around: SharedParts) -> None:
+        """`plan` has instances, or will have."""
         self.plan = plan
         self._around = around
-        self.is_paused = partial(is_shut, None)
         self._served = {one.name: one for one in plan.instances}
         self.instances: dict[str, Instance] = {}
         targets: dict[str, Target] = {}
         for name, one in self._served.items():
             targets[name] = target = InstanceTarget(around.http, one)
-            self.instances[name] = self._watched(name, target, partial(is_shut, one.node))
+            self.instances[name] = self._watched(name, target, partial(self._is_shut, one.node))
         if plan.placement.layers:
             # they know by themselves whether to pause, and what to avoid
             self.instances[PIPELINES] = self._watched(PIPELINES, around.pipelines, lambda: False)
@@ -170,8 +165,14 @@ class InstanceGroup:
             clock=around.clock,
         )
         self.backend = GroupBackend(self, proxy)
+        if around.dispatcher.plans.is_closed:
+            self.balance.close()
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[str, deque[tuple[float, int]]] = {}  # when, and tokens until then
+
+    @property
+    def generation(self) -> int:
+        return self.plan.generation
 
     @property
     def is_up(self) -> bool:
@@ -185,7 +186,11 @@ class InstanceGroup:
         return bool(self.balance.open_instances())
 
     @property
-    def missing(self) -> tuple[str, ...]:
+    def is_paused(self) -> bool:
+        """Whether new requests wait."""
+        return self._around.dispatcher.is_paused
+
+    def missing_nodes(self) -> tuple[str, ...]:
         """Nodes of instances that are not open."""
         open_ones = self.balance.open_instances()
         return tuple(
@@ -210,9 +215,24 @@ class InstanceGroup:
             if one.node == node
         )
 
-    @property
-    def nodes(self) -> frozenset[str]:
-        return frozenset(one.node for one in self._served.values())
+    def node_traffic(self) -> dict[str, NodeTraffic]:
+        """What is told of each node, of all its instances together."""
+        nodes: dict[str, NodeTraffic] = {}
+        layers, counted = self.plan.num_layers, self._around.stats.node_tokens_total
+        open_ones = self.balance.open_instances()
+        for name, one in self._served.items():
+            load, before = self.instances[name].load, nodes.get(one.node)
+            # what it says itself, else what was planned
+            room = (load.kv_room_tokens or one.kv_room_tokens) * layers
+            nodes[one.node] = NodeTraffic(
+                kv_estimate_token_layers=(load.kv_usage or 0.0) * room
+                + (before.kv_estimate_token_layers if before else 0.0),
+                kv_capacity_token_layers=room
+                + (before.kv_capacity_token_layers if before else 0.0),
+                tokens_total=counted[one.node],
+                ready=name in open_ones or bool(before and before.ready),
+            )
+        return nodes
 
     def _tokens_per_s(self, name: str) -> float:
         """Output over the last seconds that were told of."""
@@ -247,10 +267,9 @@ class InstanceGroup:
             )
         return told
 
-    def room_tokens(self, name: str) -> int:
-        """What the instance says itself, else what was planned."""
-        said = self.instances[name].load.kv_room_tokens
-        return said or self._served[name].kv_room_tokens
+    def _is_shut(self, node: str) -> bool:
+        """Whether no new request may go to instances of that node."""
+        return self.is_paused or node in self._around.dispatcher.draining.wished
 
     def _trace(self, life: RequestLife) -> None:
         if self._around.tracer is not None:
@@ -285,15 +304,15 @@ class GroupBackend(InstanceBackend):
         status = "ok" if group.is_open else "waiting for instances"
         if balance.is_closed:
             status = "stopping"
-        elif group.is_paused():
+        elif group.is_paused:
             status = "paused"
         body = {
             "status": status,
-            "generation": group.plan.generation,
+            "generation": group.generation,
             "instances_open": len(balance.open_instances()),
             "instances_total": group.plan.instances_total,
             "requests_running": balance.under_way,
-            "requests_waiting": max(0, balance.here - balance.under_way),
+            "requests_waiting": balance.waiting,
         }
         return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
 

@@ -51,7 +51,7 @@ class PlanFollower:
 
     Applies desired states one by one; level-triggered, so the same one twice is harmless.
 
-    `serve_instances` hears of every desired state, before the stages' part is served.
+    `serve_instances` gets every plan, before the stages' part is served.
     `weights`: where tokenizers that are not on this machine come from.
     """
 
@@ -60,7 +60,7 @@ class PlanFollower:
     data_dir: DataDir
     set_peers: Callable[[tuple[PeerAddress, ...]], None]
     routing: Routing
-    serve_instances: Callable[[CoordinatorDesired], None] = lambda _: None
+    serve_instances: Callable[[ServingPlan | None], None] = lambda _: None
     weights: Callable[[], WeightAccess] | None = None
     _applying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _desired: CoordinatorDesired | None = field(init=False, default=None)
@@ -103,7 +103,7 @@ class PlanFollower:
             await asyncio.to_thread(self._remember, desired)
             self.dispatcher.draining.wish(desired.draining)
             self.dispatcher.pause(paused=desired.paused)
-            self.serve_instances(desired)
+            self.serve_instances(desired.plan)
             if desired.plan is None or not desired.plan.placement.layers:
                 self.trouble, self.refused_generation = "", None
                 self.dispatcher.serve(None)

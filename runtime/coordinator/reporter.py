@@ -1,6 +1,8 @@
 """What the coordinator tells helixweb about once a second."""
 
 from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.instance_group import InstanceGroup
+from runtime.coordinator.instance_service import InstanceService
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.plans import Plans
@@ -17,10 +19,13 @@ from runtime.protocol.control import (
 )
 from runtime.protocol.request_trace import RequestTrace
 
+_NONE_KNOWN = "no instance has told where it answers yet"
+
 
 def build_report(
     *,
     dispatcher: Dispatcher,
+    instances: InstanceService,
     stats: RequestStats,
     follower: PlanFollower,
     now: float,
@@ -29,30 +34,31 @@ def build_report(
     keys: dict[str, KeySpending] | None = None,
 ) -> CoordinatorReport:
     """Everything helixweb may know of this moment; pure but for the windows forgetting."""
-    plans, coming = dispatcher.plans, dispatcher.plans.coming
+    plans, group = dispatcher.plans, instances.serving
+    coming = instances.coming or plans.coming
     nodes, lost = _nodes(plans, stats)
-    message = follower.trouble
-    try:
-        serving = dispatcher.plans.ready()
-        ready = serving.has_way()
-        message = message or serving.cut_words()
-    except NotServing as error:
-        ready = False
-        message = message or str(error)
+    if group is not None:
+        nodes |= group.node_traffic()
+    is_serving, message = _is_serving(plans, instances, trouble=follower.trouble)
     return CoordinatorReport(
         generation=follower.generation,
-        serving=ready,
+        serving=is_serving,
         message=message,
         refused_generation=follower.refused_generation,
         coming_generation=None if coming is None else coming.generation,
         coming_missing=() if coming is None else coming.missing_nodes(),
-        leaving_generation=plans.leaving_generation,
-        leaving_requests=dispatcher.requests_leaving,
-        draining=dispatcher.draining.progress(),
+        leaving_generation=instances.leaving_generation or plans.leaving_generation,
+        leaving_requests=dispatcher.requests_leaving + instances.requests_leaving,
+        draining={
+            node: progress.model_copy(
+                update={"requests": progress.requests + instances.requests_at(node)}
+            )
+            for node, progress in dispatcher.draining.progress().items()
+        },
         paused=dispatcher.is_paused,
         window_s=stats.window_s,
-        requests_running=dispatcher.requests_running,
-        requests_waiting=dispatcher.requests_waiting,
+        requests_running=dispatcher.requests_running + instances.requests_running,
+        requests_waiting=dispatcher.requests_waiting + instances.requests_waiting,
         requests=tuple(
             _reported(request, now=now)
             for request in dispatcher.oldest_requests(MOST_REQUESTS_REPORTED)
@@ -69,11 +75,33 @@ def build_report(
         queue_p50_s=stats.queue_s.percentile(0.5),
         nodes=nodes,
         lost_nodes=lost,
+        instances={} if group is None else group.traffic(),
         edge_tokens_total=dict(stats.edge_tokens_total),
         traces=traces,
         links=links,
         keys=keys or {},
     )
+
+
+def _is_serving(plans: Plans, instances: InstanceService, *, trouble: str) -> tuple[bool, str]:
+    """Whether requests are answered, and what is wrong; `trouble` is of the wanted pipelines."""
+    group = instances.serving
+    if group is None and instances.is_awaited:
+        return False, _NONE_KNOWN
+    if group is not None and not group.is_open:
+        return False, _why_closed(group)
+    if group is not None and not group.plan.placement.layers:
+        return True, ""
+    try:
+        serving = plans.ready()
+    except NotServing as error:
+        return group is not None, trouble or str(error)
+    return group is not None or serving.has_way(), trouble or serving.cut_words()
+
+
+def _why_closed(group: InstanceGroup) -> str:
+    words = [f"{name}: {one.message or one.condition}" for name, one in group.traffic().items()]
+    return "no instance is ready (" + "; ".join(words)[:1500] + ")"
 
 
 def _nodes(plans: Plans, stats: RequestStats) -> tuple[dict[str, NodeTraffic], dict[str, str]]:

@@ -57,6 +57,11 @@ class Draining:
             logger.info("nodes to be drained: %s", ", ".join(self._move_at) or "none")
             self._tell_plans()
 
+    @property
+    def wished(self) -> Collection[str]:
+        """The nodes that are to be drained."""
+        return self._move_at.keys()
+
     def introduce(self, plan: Serving) -> None:
         """Tell a plan that was not there before which nodes it is to do without."""
         plan.draining = self._nodes

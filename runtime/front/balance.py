@@ -137,6 +137,11 @@ class Balance:
         """Requests sent to any instance."""
         return len(self._under_way)
 
+    @property
+    def waiting(self) -> int:
+        """Requests that no instance has."""
+        return self.here - self.under_way
+
     def under_way_at(self, name: str) -> int:
         return self._counts[name]
 

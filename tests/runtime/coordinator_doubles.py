@@ -9,13 +9,18 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import httpx
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from planner.routers.choice import RouterName
+from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
+from runtime.coordinator.instance_group import SharedParts
+from runtime.coordinator.instance_service import InstanceService
+from runtime.coordinator.local_pipelines import LocalPipelines
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tokenizer import load_tokenizer
@@ -37,6 +42,7 @@ from runtime.protocol.sampled import Logprobs, pack_sampled
 from runtime.transport.base import Received, UnknownPeer
 from runtime.transport.heartbeats import Loss, PeerEvent
 
+TOKEN_TIMEOUT_S = 90.0
 SPECIALS = ["<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
@@ -336,3 +342,30 @@ def make_dispatcher(
     )
     stages.dispatcher = dispatcher
     return dispatcher, stats
+
+
+def make_instances(
+    dispatcher: Dispatcher,
+    stats: RequestStats,
+    *,
+    http: httpx.AsyncClient,
+    clock: Callable[[], float],
+    tracer: Tracer | None = None,
+) -> tuple[InstanceService, PipelineBackend]:
+    """Instances beside the pipelines of `dispatcher`, and these as a backend."""
+    backend = PipelineBackend(
+        dispatcher=dispatcher,
+        unix_time=lambda: 1_700_000_000.0,
+        new_answer_id=lambda: "0001",
+        new_seed=lambda: 11,
+    )
+    around = SharedParts(
+        dispatcher=dispatcher,
+        stats=stats,
+        http=http,
+        token_timeout_s=TOKEN_TIMEOUT_S,
+        pipelines=LocalPipelines(backend),
+        tracer=tracer,
+        clock=clock,
+    )
+    return InstanceService(around), backend

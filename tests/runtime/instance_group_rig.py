@@ -7,10 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
-from coordinator_doubles import ScriptedStages, make_dispatcher, make_serving
+from coordinator_doubles import (
+    ScriptedStages,
+    make_dispatcher,
+    make_instances,
+    make_serving,
+    routing,
+)
 from coordinator_rig import EOS
 from front_rig import There, ask, stand_in
 from instance_rig import PATIENCE_S, run, wait_until
@@ -19,13 +26,13 @@ from starlette.applications import Starlette
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Workload
 from runtime.api.access import ApiKeys
-from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.instance_group import SharedParts
 from runtime.coordinator.instance_service import InstanceService
-from runtime.coordinator.local_pipelines import LocalPipelines
+from runtime.coordinator.plan_follower import PlanFollower
+from runtime.coordinator.reporter import build_report
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.tracing import Tracer
+from runtime.membership.identity import DataDir
 from runtime.openai_app import Backend, assemble
 from runtime.protocol.control import (
     CoordinatorDesired,
@@ -36,11 +43,6 @@ from runtime.protocol.instance_orders import PIPELINES, ServedInstance
 
 KEY = "hlx_key"
 OWNER = hashlib.sha256(KEY.encode()).hexdigest()
-NOTHING = CoordinatorReport(
-    generation=1, serving=False, message="no plan", window_s=10, requests_running=0,
-    requests_waiting=0, requests_total=0, requests_failed_total=0, requests_rejected_total=0,
-    prompt_tokens_total=0, output_tokens_total=0, prompt_tokens_per_s=0, output_tokens_per_s=0,
-)  # fmt: skip
 
 
 def served(name: str, there: There, **changes: Any) -> ServedInstance:
@@ -93,19 +95,33 @@ class Coordinator:
     stats: RequestStats
     tracer: Tracer
     pipelines: Dispatcher
+    follower: PlanFollower
     layers: dict[str, LayerRange]
     there: dict[str, There]
     model_name: str
 
     @property
     def report(self) -> CoordinatorReport:
-        return self.service.reported(NOTHING)
+        return build_report(
+            dispatcher=self.pipelines,
+            instances=self.service,
+            stats=self.stats,
+            follower=self.follower,
+            now=time.monotonic(),
+            links={},
+        )
+
+    def follow(self, wanted: CoordinatorDesired) -> None:
+        """Do what a follower does for instances."""
+        self.pipelines.draining.wish(wanted.draining)
+        self.pipelines.pause(paused=wanted.paused)
+        self.service.serve(wanted.plan)
 
     def serve(self, *names: str, **changes: Any) -> None:
         """A plan of these instances, and of the pipelines if there are some."""
         instances = [served(name, self.there[name]) for name in names]
         of_all = {"stages": self.layers, "model_name": self.model_name}
-        self.service.serve(desired(*instances, **of_all | changes))
+        self.follow(desired(*instances, **of_all | changes))
 
     def release(self, name: str) -> None:
         """The instance gives the answers that it held."""
@@ -138,22 +154,17 @@ async def coordinator(
     dispatcher, stats = make_dispatcher(stages, clock=clock, tracer=tracer)
     if pipelines is not None:
         dispatcher.serve(make_serving(pipelines[1], model_name=model_name, clock=clock))
-    pipeline_backend = PipelineBackend(
-        dispatcher=dispatcher,
-        unix_time=time.time,
-        new_answer_id=lambda: "0001",
-        new_seed=lambda: 11,
-    )
+    with TemporaryDirectory() as directory:
+        follower = PlanFollower(
+            dispatcher=dispatcher,
+            keys=ApiKeys(),
+            data_dir=DataDir(Path(directory)),
+            set_peers=lambda _: None,
+            routing=routing(),
+        )
     async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
-        service = InstanceService(
-            SharedParts(
-                stats=stats,
-                http=http,
-                token_timeout_s=PATIENCE_S,
-                pipelines=LocalPipelines(pipeline_backend),
-                tracer=tracer,
-                clock=clock,
-            )
+        service, pipeline_backend = make_instances(
+            dispatcher, stats, http=http, clock=clock, tracer=tracer
         )
 
         def backend() -> Backend:
@@ -168,6 +179,7 @@ async def coordinator(
                 stats=stats,
                 tracer=tracer,
                 pipelines=dispatcher,
+                follower=follower,
                 layers={} if pipelines is None else {"n": LayerRange(first=0, end=4)},
                 there=there,
                 model_name=model_name,

@@ -4,10 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import httpx
 from coordinator_doubles import (
     Clock,
     ScriptedStages,
     make_dispatcher,
+    make_instances,
     routing,
     serving_plan,
     write_checkpoint,
@@ -43,6 +45,9 @@ class Follower:
         self.clock = Clock()
         self.stages = ScriptedStages(lambda prompt: [65, 66, 257])
         self.dispatcher, self.stats = make_dispatcher(self.stages, clock=self.clock)
+        self.instances, _ = make_instances(
+            self.dispatcher, self.stats, http=httpx.AsyncClient(), clock=self.clock
+        )
         self.keys = ApiKeys()
         self.peers: list[tuple[PeerAddress, ...]] = []
         self.links: dict[str, LinkStats] = {}
@@ -62,6 +67,7 @@ class Follower:
     def report(self) -> Any:
         return build_report(
             dispatcher=self.dispatcher,
+            instances=self.instances,
             stats=self.stats,
             follower=self.follower,
             now=self.clock(),

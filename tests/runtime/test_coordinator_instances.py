@@ -8,11 +8,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from coordinator_doubles import ScriptedStages, write_checkpoint
+from coordinator_doubles import RANGES, ScriptedStages, write_checkpoint
 from front_rig import ask
 from instance_group_rig import (
     KEY,
-    NOTHING,
     OWNER,
     Coordinator,
     desired,
@@ -79,7 +78,9 @@ def test_without_instances_pipelines_answer(checkpoint: Path) -> None:
         told = await here.ask()
         assert told.status == 200
         assert "x-helix-instance" not in told.headers
-        assert here.report is NOTHING
+        report = here.report
+        assert report.serving
+        assert (report.instances, set(report.nodes)) == ({}, set(RANGES))
 
     with_instances({}, check, pipelines=three_letters(checkpoint))
 
@@ -146,7 +147,7 @@ def test_pipelines_are_one_more_instance_whose_requests_they_count_themselves(
         assert here.stats.spending.of(OWNER).output_tokens == 4 * 4
         assert here.report.instances[PIPELINES].answered_total == 4
         assert here.report.instances[PIPELINES].output_tokens_total == 3 * 3 + 4
-        assert set(here.report.nodes) == {"a"}
+        assert set(here.report.nodes) == set(RANGES)  # a is one of them
         assert here.pipelines.requests_here == 0
 
     with_instances({"a": "m:mode=errors"}, check, pipelines=three_letters(checkpoint))
@@ -245,7 +246,7 @@ def test_requests_of_instances_have_time_lines_and_pipelines_tell_their_own(
 
 def test_more_than_an_instance_takes_wait_in_the_coordinators_line() -> None:
     async def check(here: Coordinator) -> None:
-        here.service.serve(desired(served("a", here.there["a"], most_requests=2)))
+        here.follow(desired(served("a", here.there["a"], most_requests=2)))
         await here.is_open("a")
         asking = [asyncio.create_task(here.ask(stream=True)) for _ in range(3)]
         await wait_until(lambda: here.report.requests_waiting == 1)
@@ -309,17 +310,14 @@ def test_requests_of_a_plan_before_keep_their_node_from_being_free(next_instance
             here.serve("old", "new", generation=2, draining=("old",))
             await here.is_open("new")
         else:
-            here.service.serve(CoordinatorDesired(generation=2, draining=("old",)))
-        told = NOTHING.model_copy(
-            update={"draining": {"old": DrainProgress(requests=0, needed=False)}}
-        )
-        report = here.service.reported(told)
+            here.follow(CoordinatorDesired(generation=2, draining=("old",)))
+        report = here.report
         assert (report.leaving_generation, report.leaving_requests) == (1, 1)
-        assert report.draining["old"].requests == 1
+        assert report.draining == {"old": DrainProgress(requests=1, needed=False)}
         here.release("old")
         assert (await long).status == 200
-        await wait_until(lambda: here.service.reported(told).leaving_generation is None)
-        assert here.service.reported(told).draining["old"].requests == 0
+        await wait_until(lambda: here.report.leaving_generation is None)
+        assert here.report.draining["old"].requests == 0
 
     with_instances({"old": "m:mode=held", "new": "m"}, check, serves=("old",))
 
@@ -329,7 +327,7 @@ def test_the_same_again_changes_nothing_and_nothing_ends_all() -> None:
         group = here.service.serving
         here.serve("a")
         assert here.service.serving is group
-        here.service.serve(CoordinatorDesired(generation=2))
+        here.service.serve(None)
         assert here.service.serving is None
         assert (await here.ask()).status == 503
 
