@@ -1,32 +1,29 @@
 """The payload of TRACE: when a stage took in and ran the rows of one request, on its own clock.
 
-Little-endian: a head, the chunks of the prompt as doubles, then the rounds as floats relative to
-`first_s`, so that a token costs 16 bytes.
+A line of JSON, then the rounds as little-endian floats relative to `first_s`, so that a token costs
+16 bytes.
 """
 
-import struct
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, FiniteFloat, TypeAdapter
+from pydantic_core import from_json
 
 from runtime.protocol.data import FrameError
+from runtime.protocol.message import Uint32
 
-_TIMES = (
-    "heard_s", "heard_unseen_s", "told_s", "first_s", "last_s", "last_unseen_s", "tail_compute_s",
-)  # fmt: skip
-_HEAD = struct.Struct("<dddddddII")  # these; chunks, rounds
-_CHUNK = struct.Struct("<ddI")  # began, ended, tokens
 ROUND_FIELDS = 4  # came, unseen, began, ended
 
 
 class ChunkSpan(NamedTuple):
     """A step that held `n_tokens` rows of the prompt; seconds of the stage's clock."""
 
-    began_s: float
-    ended_s: float
-    n_tokens: int
+    began_s: FiniteFloat
+    ended_s: FiniteFloat
+    n_tokens: Uint32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +37,10 @@ class StageSpans:
     asked for this, which may have lain there for `heard_unseen_s`, and when it answered.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(
+        extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True, defer_build=True
+    )
+
     heard_s: float
     heard_unseen_s: float
     told_s: float
@@ -51,37 +52,31 @@ class StageSpans:
     rounds: NDArray[np.float64]
 
 
+_SPANS = TypeAdapter(StageSpans)
+
+
 def pack_spans(spans: StageSpans) -> bytes:
     """As a payload."""
-    relative = spans.rounds - np.array([spans.first_s, 0.0, spans.first_s, spans.first_s])
-    times = (getattr(spans, name) for name in _TIMES)
-    return b"".join(
-        (
-            _HEAD.pack(*times, len(spans.chunks), len(spans.rounds)),
-            *(_CHUNK.pack(*chunk) for chunk in spans.chunks),
-            relative.astype("<f4").tobytes(),
-        )
-    )
+    told = _SPANS.dump_json(spans, exclude={"rounds"})
+    return told + b"\n" + (spans.rounds - _origin(spans.first_s)).astype("<f4").tobytes()
 
 
 def unpack_spans(payload: bytes | bytearray | memoryview) -> StageSpans:
     """Raises FrameError when the payload is cut short, too long, or holds no numbers."""
-    view = memoryview(payload).cast("B")
+    told, _, numbers = bytes(payload).partition(b"\n")
     try:
-        *times, n_chunks, n_rounds = _HEAD.unpack_from(view)
-    except struct.error as error:
-        raise FrameError(f"TRACE carries {len(view)} bytes: {error}") from error
-    rounds_at = _HEAD.size + n_chunks * _CHUNK.size
-    if len(view) != rounds_at + n_rounds * ROUND_FIELDS * 4:
+        rounds = np.frombuffer(numbers, dtype="<f4").astype(np.float64).reshape(-1, ROUND_FIELDS)
+        if not np.isfinite(rounds).all():
+            raise ValueError("times of rounds")
+        spans = _SPANS.validate_python({**from_json(told), "rounds": rounds})
+    except (ValueError, TypeError) as error:
         raise FrameError(
-            f"TRACE carries {len(view)} bytes for {n_chunks} chunks and {n_rounds} rounds"
-        )
-    rounds = np.frombuffer(view[rounds_at:], dtype="<f4").astype(np.float64)
-    of_head = dict(zip(_TIMES, times, strict=True))
-    first = of_head["first_s"]
-    rounds = rounds.reshape(n_rounds, ROUND_FIELDS) + np.array([first, 0.0, first, first])
-    chunks = tuple(ChunkSpan(*each) for each in _CHUNK.iter_unpack(view[_HEAD.size : rounds_at]))
-    times += [time for chunk in chunks for time in chunk[:2]]
-    if not (np.isfinite(times).all() and np.isfinite(rounds).all()):
-        raise FrameError("TRACE carries times that are no numbers")
-    return StageSpans(**of_head, chunks=chunks, rounds=rounds)
+            f"TRACE carries {len(payload)} bytes that are no spans, or times that are no numbers: "
+            f"{error}"
+        ) from error
+    return replace(spans, rounds=rounds + _origin(spans.first_s))
+
+
+def _origin(first_s: float) -> NDArray[np.float64]:
+    """What the times of a round are relative to; `unseen` is a duration."""
+    return np.array([first_s, 0.0, first_s, first_s])

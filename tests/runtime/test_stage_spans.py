@@ -74,3 +74,10 @@ def test_times_that_are_no_numbers_are_refused() -> None:
     payload = pack_spans(record().told(heard_s=float("nan"), unseen_s=0.0, now_s=31.0))
     with pytest.raises(FrameError, match="no numbers"):
         unpack_spans(payload)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"1e999", b"null"])
+def test_a_chunk_without_a_time_is_refused(number: bytes) -> None:
+    payload = pack_spans(record().told(heard_s=30.0, unseen_s=0.5, now_s=31.0))
+    with pytest.raises(FrameError, match="no numbers"):
+        unpack_spans(payload.replace(b"10.5", number, 1))
