@@ -41,7 +41,7 @@ from runtime.tasks import within
 from runtime.transport.kernel_link import look_at, set_pace
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
 from runtime.transport.measuring import Measuring, MeasuringLimits
-from runtime.transport.reassembly import Bytes
+from runtime.transport.receive_stream import Bytes
 
 logger = logging.getLogger(__name__)
 
@@ -244,7 +244,8 @@ async def _send(
             chunk = None if has_ended else scheduler.next(now_s=now_s)
             if chunk is not None:
                 sent += 1
-                await _write(writer, encode_link_frame(chunk.chunk), chunk.head, chunk.part)
+                header, piece = encode_link_frame(chunk.header), chunk.piece
+                await _write(writer, header, piece.head, piece.part)
                 continue
             wait_s = _LOOK_AGAIN_S if has_ended else scheduler.wake_s(now_s=now_s) - now_s
             await within(max(0.0, wait_s), acks.came.wait())
@@ -257,7 +258,7 @@ async def _send(
     await _write(writer)
     rate = scheduler.rate
     if not rate.bytes_per_s:  # of a slow link too little arrives, of a fast one all at once
-        floor = scheduler.counters.filler_bytes / took_s
+        floor = scheduler.counters.filler_bytes_total / took_s
         return _Sent(MeasuredRate(bytes_per_s=floor, is_floor=True), scheduler.rtt_s or took_s)
     measured = MeasuredRate(bytes_per_s=rate.bytes_per_s, is_floor=rate.is_floor)
     return _Sent(measured, scheduler.rtt_s or took_s)

@@ -23,12 +23,13 @@ from zmq.utils.monitor import recv_monitor_message
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import FrameError, Message, encode
+from runtime.protocol.data import Message, encode
 from runtime.protocol.endpoints import parse_endpoint
-from runtime.protocol.link_frames import Echo, decode_link_frame, encode_link_frame
+from runtime.protocol.link_frames import Echo, encode_link_frame
 from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
 from runtime.transport.port_check import Answer, PortCheck
 from runtime.transport.wakeup import Wakeup
+from runtime.transport.zmq_sockets import answers
 
 logger = logging.getLogger(__name__)
 
@@ -210,18 +211,7 @@ class HeartbeatMonitor:
             watched.dealer.send(frame, zmq.NOBLOCK)
 
     def _hear(self, watched: _Watched) -> None:
-        while True:
-            try:
-                frames = watched.dealer.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                echo = decode_link_frame(frames[0])
-                if not isinstance(echo, Echo):
-                    raise FrameError("only echoes answer heartbeats")
-            except FrameError as error:
-                logger.warning("dropped what %s answered a heartbeat: %s", watched.peer, error)
-                continue
+        for echo in answers(watched.dealer, Echo, peer=watched.peer):
             now_s = self._clock()
             before, silent_s = watched.heartbeats.loss, watched.heartbeats.silent_s(now_s=now_s)
             if watched.heartbeats.hear(echo, now_s=now_s) or watched.heartbeats.loss is not before:

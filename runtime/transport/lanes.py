@@ -8,7 +8,7 @@ import logging
 import secrets
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -33,12 +33,11 @@ from runtime.transport.base import PeerStalled, Received, UnknownPeer
 from runtime.transport.kernel_link import KernelLink
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
 from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
-from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Bytes, Reassembly
+from runtime.transport.receive_stream import MAX_PAYLOAD_BYTES, Bytes, ReceiveStreams
 from runtime.transport.turns import Turns
 from runtime.transport.urgent_connection import UrgentConnection, Went
-from runtime.transport.urgent_lane import UrgentOrder
 from runtime.transport.wakeup import Wakeup
-from runtime.transport.zmq_sockets import Peers
+from runtime.transport.zmq_sockets import Peers, answers
 
 logger = logging.getLogger(__name__)
 
@@ -121,8 +120,7 @@ class Lanes:
         self._closing = False
         # of this thread alone
         self._wakeup = Wakeup()
-        self._reassemblies: dict[str, Reassembly] = {}
-        self._urgent_orders: dict[str, UrgentOrder] = {}
+        self._streams: defaultdict[str, ReceiveStreams] = defaultdict(ReceiveStreams)
         self._delivered_bytes: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
         self._thread.start()
@@ -165,7 +163,7 @@ class Lanes:
         with self._lock:
             self._give_way(went.n_bytes, is_prompt=False)
             link.scheduler.on_urgent(went.n_bytes, now_s=self._clock())
-            link.scheduler.counters.sent_again += went.again
+            link.scheduler.counters.sent_again_total += went.again
 
     def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
         """Begin to find out what the link to `peer` does; False: something is under way already,
@@ -274,7 +272,7 @@ class Lanes:
         for link in doomed:
             link.close(poller)
         for peer in dropped.difference(self._peers.by_name):
-            self._reassemblies.pop(peer, None)  # half a prompt may be a hundred megabytes
+            self._streams[peer].forget_chunks()  # half a prompt may be a hundred megabytes
         if self._router in readable:
             self._receive()
         for link in links:
@@ -342,24 +340,14 @@ class Lanes:
             return None
         if len(frames) != (3 if isinstance(frame, Chunk | Urgent) else 1):
             raise FrameError(f"{len(frames)} frames; a chunk has three and a probe is one")
-        if isinstance(frame, Chunk | Probe):
-            return self._message_of_bulk(sender, identity, frame, frames)
-        order = self._urgent_orders.setdefault(sender, UrgentOrder())
-        is_next = isinstance(frame, Urgent) and order.accept(frame)
-        if not is_next or (isinstance(frame, Urgent) and frame.asks):
-            self._acknowledge(sender, identity, frame, expected=order.expected(frame.stream))
-        return decode(frames[1].buffer, frames[2].buffer) if is_next else None
-
-    def _message_of_bulk(
-        self, sender: str, identity: Any, frame: Chunk | Probe, frames: list[Any]
-    ) -> Message | None:
-        reassembly = self._reassemblies.setdefault(sender, Reassembly())
-        whole: tuple[Bytes, Bytes] | None = None
+        streams, whole = self._streams[sender], None
         try:
-            if isinstance(frame, Chunk):
-                whole = reassembly.accept(frame, frames[1].buffer, frames[2].buffer)
+            if isinstance(frame, Chunk | Urgent):
+                whole = streams.accept(frame, frames[1].buffer, frames[2].buffer)
         finally:
-            self._acknowledge(sender, identity, frame, expected=reassembly.expected(frame.stream))
+            if whole is None or not isinstance(frame, Urgent) or frame.asks:
+                expected = streams.expected(frame.stream)
+                self._acknowledge(sender, identity, frame, expected=expected)
         if whole is None or bytes(memoryview(whole[0])) == FILLER_HEAD:
             return None
         return decode(memoryview(whole[0]), memoryview(whole[1]))
@@ -388,19 +376,10 @@ class Lanes:
 
     def _hear(self, link: _Link) -> None:
         """The acks of a link."""
-        while link.dealer.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-            frames = link.dealer.recv_multipart(zmq.NOBLOCK)
-            try:
-                frame = decode_link_frame(frames[0])
-                if not isinstance(frame, Ack):
-                    raise FrameError("only acks come back on a bulk lane")
-            except FrameError as error:
-                self.dropped[link.peer] += 1
-                logger.warning("dropped what %s answered: %s", link.peer, error)
-                continue
+        for ack in answers(link.dealer, Ack, peer=link.peer):
             with self._lock:
                 link.scheduler.on_ack(
-                    frame, now_s=self._clock(), new_stream=lambda: secrets.randbits(32)
+                    ack, now_s=self._clock(), new_stream=lambda: secrets.randbits(32)
                 )
 
     def _serve(self, link: _Link) -> None:
@@ -423,7 +402,8 @@ class Lanes:
                 sending = link.scheduler.next(now_s=now_s)
             if sending is None:
                 break
-            self._send(link, encode_link_frame(sending.chunk), sending.head, sending.part)
+            header, piece = encode_link_frame(sending.header), sending.piece
+            self._send(link, header, piece.head, piece.part)
         with self._lock:
             stalled = link.scheduler.is_stalled(now_s)
         if stalled != link.is_stalled:

@@ -6,8 +6,7 @@ TCP's business: `bulk_pace` is the pace it gets (`link_pace`); what the urgent l
 is left free. MoLink's Algorithm 1 has the same purpose, that no decode waits behind prompts, but
 ends chunks when a decode is due. Decision 0024 says why a pace is better.
 
-What was sent is kept until it is acked: a connection that broke lost what was under way, and the
-sender goes back to the sequence the receiver expects. Times in seconds of one monotonic clock.
+What was sent is kept until it is acked (`send_stream`). Times in seconds of one monotonic clock.
 """
 
 import math
@@ -18,18 +17,16 @@ from enum import StrEnum
 
 from runtime.protocol.link_frames import Ack, Chunk, Probe
 from runtime.transport.link_pace import LinkPace, TcpLook
-from runtime.transport.reassembly import MAX_PAYLOAD_BYTES, Bytes
+from runtime.transport.receive_stream import MAX_PAYLOAD_BYTES, Bytes
+from runtime.transport.send_stream import Piece, SendStream, Transmission, us
 
 STALLED_S = 2.0  # without an ack of what is under way
-PROBE_INTERVAL_S = 1.0
-MOST_PROBE_INTERVAL_S = 30.0
 LOOK_EVERY_S = 0.005  # at TCP, while prompts are under way
 _LEAST_SHARE = 0.1  # of the pace, that prompts have beside any number of decodes
 _WINDOW_MARGIN_S = 0.05  # of the rate: chunks that are half sent, and late threads
 _URGENT_FADES_S = 0.5
 _USUAL_PACKET_BYTES = 1500
 _RTT_KEPT_S = 10.0
-_MICRO = 1e6
 
 
 class RecentRate:
@@ -85,16 +82,7 @@ class LinkOptions:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transmission:
-    """A chunk that is to be sent now; `head` is empty but for the first of its message."""
-
-    chunk: Chunk
-    head: bytes
-    part: Bytes
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Waiting:
     head: bytes
     payload: memoryview
@@ -102,61 +90,36 @@ class _Waiting:
     done: int = 0  # bytes of the payload that were sent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
-    sequence: int
-    message: _Waiting
-    offset: int
-    size: int
-
-    @property
-    def head(self) -> bytes:
-        return self.message.head if self.offset == 0 else b""
-
-    @property
-    def n_bytes(self) -> int:
-        return len(self.head) + self.size
-
-
 @dataclass(slots=True, kw_only=True)
 class LinkCounters:
-    """Since the start."""
+    """Since the start, as `LinkStats` has them."""
 
-    urgent_bytes: int = 0
-    urgent_messages: int = 0
-    bulk_bytes: int = 0
-    chunks: int = 0
-    sent_again: int = 0  # chunks, and messages of the urgent lane
-    filler_bytes: int = 0  # to measure what the link does
+    urgent_bytes_total: int = 0
+    urgent_messages_total: int = 0
+    bulk_bytes_total: int = 0
+    chunks_total: int = 0
+    sent_again_total: int = 0  # chunks, and messages of the urgent lane
+    filler_bytes_total: int = 0  # to measure what the link does
 
 
-class LinkScheduler:
-    """Owns what one directed link's bulk lane has to send; `Lanes` and link measurements call it.
-
-    `stream` is a number no other sender of the peer uses (32 bits).
-    """
+class LinkScheduler(SendStream):
+    """Owns what the bulk lane of a directed link sends; `Lanes` and link measurements call it."""
 
     def __init__(self, options: LinkOptions, stream: int) -> None:
+        super().__init__(stream)
         self.options = options
-        self.stream = stream
         self.rate = LinkPace()
         self.counters = LinkCounters()
         self.urgent_rate, self.bulk_rate = RecentRate(), RecentRate()
-        self.waiting_bytes = 0  # not sent yet, or lost and to be sent again
-        self.in_flight_bytes = 0  # sent and not acked
         self._queue: deque[_Waiting] = deque()
-        self._sent: deque[_Sent] = deque()
-        self._again: deque[_Sent] = deque()  # lost with a connection
+        self._queued_bytes = 0
         self._opened_bytes = 0  # of the window, since the start or a broken connection
-        self._sequence = 0
         self._urgent_now = RecentRate(fades_s=_URGENT_FADES_S)
         self._looked_s, self._looked_busy = 0.0, False
         self._tcp_says = False  # what it delivers; else acks do
         self._rtts: deque[tuple[float, float]] = deque()  # of acks: when, falling minima
-        self._heard_s: float | None = None  # last ack, or when something went after a pause
+        self._heard_s = 0.0  # last ack, or when something went after a pause
         self._probed_s = float("-inf")
-        self._probe_interval_s = PROBE_INTERVAL_S
-        self._went_back_us = 0
 
     @property
     def rtt_s(self) -> float | None:
@@ -167,7 +130,12 @@ class LinkScheduler:
     @property
     def has_waiting(self) -> bool:
         """Whether something waits to be sent."""
-        return bool(self._queue or self._again)
+        return bool(self._queue) or self.has_lost
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Not sent yet, or lost and to be sent again."""
+        return self._queued_bytes + self.lost_bytes
 
     def has_room(self, n_bytes: int) -> bool:
         """Whether `push` may take that much: always one message, however large."""
@@ -179,12 +147,12 @@ class LinkScheduler:
         """Queue a message of prompts, or one that only fills the link."""
         view = memoryview(payload).cast("B") if memoryview(payload).nbytes else memoryview(b"")
         self._queue.append(_Waiting(head=head, payload=view, is_filler=is_filler))
-        self.waiting_bytes += view.nbytes
+        self._queued_bytes += view.nbytes
 
     def on_urgent(self, n_bytes: int, *, now_s: float) -> None:
         """A decode went on its own lane."""
-        self.counters.urgent_bytes += n_bytes
-        self.counters.urgent_messages += 1
+        self.counters.urgent_bytes_total += n_bytes
+        self.counters.urgent_messages_total += 1
         self.urgent_rate.add(n_bytes, now_s=now_s)
         self._urgent_now.add(n_bytes, now_s=now_s)
 
@@ -192,20 +160,22 @@ class LinkScheduler:
         """The chunk that goes now, if one does. None: ask again after an ack or a push."""
         if not self.has_waiting or not self._room():
             return None
-        if self._again:
-            self.counters.sent_again += 1
-            sent = self._again.popleft()
-            self.waiting_bytes -= sent.n_bytes
-            return self._send(sent, now_s)
-        message = self._queue[0]
-        size = min(message.payload.nbytes - message.done, self._chunk_bytes())
-        sent = _Sent(sequence=self._sequence, message=message, offset=message.done, size=size)
-        self._sequence += 1
-        self.waiting_bytes -= size
-        message.done += size
-        if message.done == message.payload.nbytes:
-            self._queue.popleft()
-        return self._send(sent, now_s)
+        if not self.in_flight_bytes:
+            self._heard_s = now_s
+        if self.has_lost:
+            self.counters.sent_again_total += 1
+            number, piece = self.take_lost()
+        else:
+            piece = self._cut()
+            number = self.add(piece)
+        if piece.is_filler:
+            self.counters.filler_bytes_total += piece.n_bytes
+        else:
+            self.counters.bulk_bytes_total += piece.n_bytes
+            self.counters.chunks_total += 1
+            self.bulk_rate.add(piece.n_bytes, now_s=now_s)
+        chunk = Chunk(self.stream, number, piece.offset, piece.payload_bytes, us(now_s))
+        return Transmission(chunk, piece)
 
     def look_is_due(self, now_s: float) -> bool:
         """Whether to ask TCP again what it delivers."""
@@ -244,49 +214,39 @@ class LinkScheduler:
         if now_s < self._probe_s:
             return None
         self._probed_s = now_s
-        self._probe_interval_s = min(2 * self._probe_interval_s, MOST_PROBE_INTERVAL_S)
-        comes_next = self._again[0].sequence if self._again else self._sequence
-        return Probe(stream=self.stream, sequence=comes_next, sent_us=_us(now_s))
+        return self.ask(Probe, now_s=now_s)
 
     def is_stalled(self, now_s: float) -> bool:
         """Whether what is under way has not been heard of for long."""
-        return bool(self._sent and self._heard_s is not None and now_s - self._heard_s > STALLED_S)
+        return self.in_flight_bytes > 0 and now_s - self._heard_s > STALLED_S
 
     def on_ack(self, ack: Ack, *, now_s: float, new_stream: Callable[[], int]) -> None:
-        """What the receiver has; one of another stream or beyond what was sent is ignored.
-
-        If it misses something, go back to that. If it misses what is no longer kept, it was started
-        anew: a stream from `new_stream` begins with the first message of which nothing was acked.
-        """
-        if ack.stream != self.stream or ack.expected > self._sequence:
+        """What the receiver has; one that makes no sense is ignored. See `acknowledge`."""
+        stream, was_busy, waiting_bytes = self.stream, self._is_busy, self.waiting_bytes
+        answered = self.acknowledge(ack, now_s=now_s, new_stream=new_stream)
+        if answered is None:
             return
         self._heard_s = now_s
-        self._probe_interval_s = PROBE_INTERVAL_S
-        kept = self._sent or self._again
-        oldest = kept[0].sequence if kept else self._sequence
-        rtt_s = max(0.0, now_s - ack.sent_us / _MICRO)
+        rtt_s = max(0.0, now_s - ack.sent_us * 1e-6)
         self._keep_rtt(rtt_s, now_s)
         if not self._tcp_says:
             look = TcpLook(
                 delivered_bytes=ack.delivered_bytes,
-                unsent_bytes=self.waiting_bytes,
+                unsent_bytes=waiting_bytes,
                 rtt_s=rtt_s,
                 packet_bytes=_USUAL_PACKET_BYTES,
                 is_held=False,
             )
-            if self._is_busy:
+            if was_busy:
                 self.rate.observe(look, other_bytes_per_s=0.0, now_s=now_s)
             else:
                 self.rate.rest(look, now_s=now_s)
-        while self._sent and self._sent[0].sequence < ack.expected:
-            acked_bytes = self._sent.popleft().n_bytes
-            self.in_flight_bytes -= acked_bytes
-            self._opened_bytes += acked_bytes
-        if ack.expected < ack.follows and ack.sent_us >= self._went_back_us:
-            self._went_back_us = _us(now_s)
-            self._take_back()
-            if ack.expected < oldest:
-                self._begin_stream(new_stream())
+        self._opened_bytes = 0 if answered.is_lost else self._opened_bytes + answered.n_bytes
+        if self.stream != stream and self._queue and self._queue[0].done:
+            begun = self._queue[0]
+            if all(piece.message is not begun for piece in self.kept):
+                self._queue.popleft()  # its beginning went to a receiver that is no more
+                self._queued_bytes -= begun.payload.nbytes - begun.done
 
     def _keep_rtt(self, rtt_s: float, now_s: float) -> None:
         while self._rtts and self._rtts[-1][1] >= rtt_s:
@@ -297,7 +257,7 @@ class LinkScheduler:
 
     @property
     def _probe_s(self) -> float:
-        return self._probed_s + self._probe_interval_s
+        return self._probed_s + self.probe_interval_s
 
     @property
     def _look_s(self) -> float:
@@ -330,50 +290,15 @@ class LinkScheduler:
         size = int((self.rate.bytes_per_s or 0.0) * options.hold_s)
         return max(options.least_chunk_bytes, min(size, options.most_chunk_bytes))
 
-    def _send(self, sent: _Sent, now_s: float) -> Transmission:
-        message = sent.message
-        if not self._sent:
-            self._heard_s = now_s
-        self._sent.append(sent)
-        self.in_flight_bytes += sent.n_bytes
-        if message.is_filler:
-            self.counters.filler_bytes += sent.n_bytes
-        else:
-            self.counters.bulk_bytes += sent.n_bytes
-            self.counters.chunks += 1
-            self.bulk_rate.add(sent.n_bytes, now_s=now_s)
-        return Transmission(
-            chunk=Chunk(
-                stream=self.stream,
-                sequence=sent.sequence,
-                offset=sent.offset,
-                payload_bytes=message.payload.nbytes,
-                sent_us=_us(now_s),
-            ),
-            head=sent.head,
-            part=message.payload[sent.offset : sent.offset + sent.size],
-        )
-
-    def _take_back(self) -> None:
-        """Send again all that was not acked, in the same chunks: some may have arrived yet."""
-        self._again.extendleft(reversed(self._sent))
-        self.in_flight_bytes -= sum(sent.n_bytes for sent in self._sent)
-        self.waiting_bytes += sum(sent.n_bytes for sent in self._sent)
-        self._sent.clear()
-        self._opened_bytes = 0
-
-    def _begin_stream(self, stream: int) -> None:
-        """Forget messages whose beginning went to a receiver that is no more; number anew."""
-        begun = {id(sent.message) for sent in self._again if sent.offset == 0}
-        kept = [sent for sent in self._again if id(sent.message) in begun]
-        self.waiting_bytes -= sum(sent.n_bytes for sent in self._again)
-        self.waiting_bytes += sum(sent.n_bytes for sent in kept)
-        self._again = deque(replace(sent, sequence=sequence) for sequence, sent in enumerate(kept))
-        if self._queue and self._queue[0].done and id(self._queue[0]) not in begun:
-            lost = self._queue.popleft()
-            self.waiting_bytes -= lost.payload.nbytes - lost.done
-        self.stream, self._sequence = stream, len(kept)
-
-
-def _us(seconds: float) -> int:
-    return round(seconds * _MICRO)
+    def _cut(self) -> Piece:
+        """The next chunk of the oldest message."""
+        message, offset = self._queue[0], self._queue[0].done
+        head = b"" if offset else message.head
+        part = message.payload[offset : offset + self._chunk_bytes()]
+        message.done += part.nbytes
+        self._queued_bytes -= part.nbytes
+        total = message.payload.nbytes
+        if message.done == total:
+            self._queue.popleft()
+        size = len(head) + part.nbytes
+        return Piece(head, part, size, offset, total, message, message.is_filler)

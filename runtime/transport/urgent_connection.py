@@ -5,22 +5,20 @@ nobody may wait for, and sends again what was lost.
 """
 
 import contextlib
-import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import zmq
 
-from runtime.protocol.data import FrameError
-from runtime.protocol.link_frames import Ack, decode_link_frame, encode_link_frame
+from runtime.protocol.link_frames import Ack, encode_link_frame
 from runtime.transport.base import PeerStalled
-from runtime.transport.reassembly import Bytes
-from runtime.transport.urgent_lane import Numbered, UrgentLane
-
-logger = logging.getLogger(__name__)
+from runtime.transport.receive_stream import Bytes
+from runtime.transport.send_stream import Transmission
+from runtime.transport.urgent_lane import UrgentLane
+from runtime.transport.zmq_sockets import answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,27 +73,18 @@ class UrgentConnection:
 
     def _hear_all(self) -> Went:
         n_bytes = again = 0
-        while self._dealer.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-            for numbered in self._answered(self._dealer.recv_multipart(zmq.NOBLOCK)):
-                n_bytes += self._put(numbered)
+        for ack in answers(self._dealer, Ack, peer=self.peer):
+            for sending in self._lane.on_ack(
+                ack, now_s=self._clock(), new_stream=lambda: secrets.randbits(32)
+            ):
+                n_bytes += self._put(sending)
                 again += 1
         return Went(n_bytes=n_bytes, again=again)
 
-    def _answered(self, frames: list[bytes]) -> Iterable[Numbered]:
-        """What is to go again."""
-        try:
-            ack = decode_link_frame(frames[0])
-            if not isinstance(ack, Ack):
-                raise FrameError("only acks come back on an urgent lane")
-        except FrameError as error:
-            logger.warning("dropped what %s answered: %s", self.peer, error)
-            return ()
-        return self._lane.on_ack(ack, now_s=self._clock(), new_stream=lambda: secrets.randbits(32))
-
-    def _put(self, numbered: Numbered) -> int:
-        header = encode_link_frame(numbered.urgent)
-        self._send(header, numbered.head, numbered.payload)
-        return len(header) + numbered.n_bytes
+    def _put(self, sending: Transmission) -> int:
+        header, piece = encode_link_frame(sending.header), sending.piece
+        self._send(header, piece.head, piece.part)
+        return len(header) + piece.n_bytes
 
     def _send(self, *frames: Bytes) -> None:
         with contextlib.suppress(zmq.Again):  # missed by whoever should get it, it goes again

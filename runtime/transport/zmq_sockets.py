@@ -3,19 +3,24 @@
 Each process that sends or receives data frames has one CURVE key pair.
 """
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import PeerAddress
+from runtime.protocol.data import FrameError
 from runtime.protocol.data_security import DataSecurity
-from runtime.transport.reassembly import MAX_PAYLOAD_BYTES
+from runtime.protocol.link_frames import Ack, Echo, decode_link_frame
+from runtime.transport.receive_stream import MAX_PAYLOAD_BYTES
 from runtime.whole_file import write_whole
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL_MS = 190
 HEARTBEAT_TIMEOUT_MS = 1500
@@ -32,6 +37,8 @@ ZAP_DOMAIN = "helixweb"
 # close a connection that waits for its reader (zeromq/libzmq issue 3937). So many never wait where
 # something dials, and where something listens heartbeats are answered only.
 _MOST_UNREAD = 10_000
+
+AnswerT = TypeVar("AnswerT", Ack, Echo)
 
 
 class KeyFileError(StartRefused, ValueError):
@@ -178,6 +185,20 @@ def sending_socket(
         dealer.plain_username = keys.public_key.encode()
         dealer.plain_password = address.public_key.encode()
     return dealer
+
+
+def answers(dealer: Any, kind: type[AnswerT], *, peer: str) -> Iterator[AnswerT]:
+    """What was answered on a sending socket; other frames than of `kind` are logged and dropped."""
+    while dealer.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        frames = dealer.recv_multipart(zmq.NOBLOCK)
+        try:
+            answer = decode_link_frame(frames[0])
+            if not isinstance(answer, kind):
+                raise FrameError(f"{type(answer).__name__} where only {kind.__name__} comes back")
+        except FrameError as error:
+            logger.warning("dropped what %s answered: %s", peer, error)
+        else:
+            yield answer
 
 
 def _set_keys(socket: Any, keys: KeyPair) -> None:

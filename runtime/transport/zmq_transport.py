@@ -11,6 +11,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -46,7 +47,7 @@ _BEATS_WAITING = 2  # what waits longer is stale
 
 def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
     """`now_s`: of the scheduler's clock."""
-    rate, counters = scheduler.rate, scheduler.counters
+    rate = scheduler.rate
     return LinkStats(
         bandwidth_bytes_per_s=rate.bytes_per_s,
         bandwidth_age_s=None if rate.measured_s is None else max(0.0, now_s - rate.measured_s),
@@ -57,13 +58,8 @@ def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
         in_flight_bytes=scheduler.in_flight_bytes,
         urgent_bytes_per_s=scheduler.urgent_rate.bytes_per_s(now_s),
         bulk_bytes_per_s=scheduler.bulk_rate.bytes_per_s(now_s),
-        urgent_bytes_total=counters.urgent_bytes,
-        urgent_messages_total=counters.urgent_messages,
-        bulk_bytes_total=counters.bulk_bytes,
-        chunks_total=counters.chunks,
-        filler_bytes_total=counters.filler_bytes,
-        sent_again_total=counters.sent_again,
         stalled=scheduler.is_stalled(now_s),
+        **asdict(scheduler.counters),
     )
 
 

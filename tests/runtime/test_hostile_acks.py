@@ -38,7 +38,7 @@ def test_no_ack_breaks_the_link_that_it_answers_or_the_report_of_it(
             sending = scheduler.next(now_s=now_s)
             if sending is None:
                 break
-            assert encode_link_frame(sending.chunk)
+            assert encode_link_frame(sending.header)
         probe = scheduler.probe(now_s=now_s)
         assert probe is None or isinstance(decode_link_frame(encode_link_frame(probe)), Probe)
         scheduler.on_urgent(100, now_s=now_s)

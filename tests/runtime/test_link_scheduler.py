@@ -129,7 +129,7 @@ def test_a_probe_between_chunks_that_go_again_tells_of_no_receiver_started_anew(
     def send() -> Chunk:
         sending = scheduler.next(now_s=now_s)
         assert sending is not None
-        return sending.chunk
+        return sending.header
 
     def ask() -> Probe:
         probe = scheduler.probe(now_s=now_s)
@@ -178,7 +178,7 @@ def test_a_receiver_that_does_not_answer_stops_the_lane_and_is_called_stalled() 
     scheduler.push(b"head", bytes(10_000_000))
     sent = 0
     while (chunk := scheduler.next(now_s=0.0)) is not None:
-        sent += memoryview(chunk.part).nbytes
+        sent += memoryview(chunk.piece.part).nbytes
     assert sent < 2 * LinkOptions().first_window_bytes
     assert not scheduler.is_stalled(1.0)
     assert scheduler.is_stalled(3.0)

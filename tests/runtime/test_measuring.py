@@ -38,15 +38,15 @@ def test_the_rate_and_round_trip_of_an_idle_link_are_found_within_bounds(
     assert rate.rtt_s == pytest.approx(2 * delay_s, abs=0.01)
     assert measuring.has_ended(link.now_s)
     counters = link.scheduler.counters
-    assert 0 < counters.filler_bytes <= LIMITS.n_bytes + 100
-    assert counters.bulk_bytes == counters.chunks == 0
+    assert 0 < counters.filler_bytes_total <= LIMITS.n_bytes + 100
+    assert counters.bulk_bytes_total == counters.chunks_total == 0
 
 
 def test_no_more_bytes_and_time_are_taken_than_allowed() -> None:
     link = VirtualLink(bytes_per_s=1e9, delay_s=0.03)
     measured(link, limits=MeasuringLimits(n_bytes=200_000, seconds=3.0))
     link.run(until_s=4.0)
-    assert 190_000 <= link.scheduler.counters.filler_bytes <= 200_100
+    assert 190_000 <= link.scheduler.counters.filler_bytes_total <= 200_100
     dead = VirtualLink(bytes_per_s=1.0, delay_s=0.03)
     measuring = measured(dead)
     dead.run(until_s=LIMITS.seconds)
@@ -60,11 +60,11 @@ def test_it_gives_way_to_prompts_and_decodes_but_not_to_status() -> None:
     link.run(until_s=0.1)
     measuring.on_traffic(200, is_prompt=False)
     assert not measuring.has_ended(link.now_s)
-    before = link.scheduler.counters.filler_bytes
+    before = link.scheduler.counters.filler_bytes_total
     measuring.on_traffic(50_000, is_prompt=False)
     assert measuring.has_ended(link.now_s)
     link.run(until_s=2.0)
-    assert link.scheduler.counters.filler_bytes <= before + 2 * 65_600
+    assert link.scheduler.counters.filler_bytes_total <= before + 2 * 65_600
     other = measured(VirtualLink(bytes_per_s=12.5e6, delay_s=0.03))
     other.on_traffic(1, is_prompt=True)
     assert other.has_ended(0.0)

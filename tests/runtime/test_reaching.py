@@ -16,7 +16,7 @@ from runtime.link_measuring import CannotMeasure, LinkListener, measure_link
 from runtime.protocol.ports import machine_turn
 from runtime.protocol.reach import LinksToMeasure, cannot_reach, digest_of
 from runtime.reaching import REFUSED, Reaching, why_unreachable
-from runtime.transport import link_scheduler
+from runtime.transport import send_stream
 from runtime.transport.measuring import MeasuringLimits
 
 PATIENCE_S = 60.0
@@ -217,7 +217,7 @@ async def far_away(endpoint: str, *, delay_s: float) -> AsyncIterator[str]:
 def test_a_link_with_a_long_round_trip_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its probes are answered after the last chunk was."""
     monkeypatch.setattr(link_measuring, "LIMITS", MeasuringLimits(n_bytes=10**7, seconds=0.35))
-    monkeypatch.setattr(link_scheduler, "PROBE_INTERVAL_S", 0.005)
+    monkeypatch.setattr(send_stream, "PROBE_INTERVAL_S", 0.005)
 
     async def measure() -> None:
         async with idle_port() as near, far_away(near, delay_s=0.05) as endpoint:

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.protocol.link_frames import Ack, Urgent, UrgentProbe, ack_of
-from runtime.transport.urgent_lane import Numbered, UrgentLane, UrgentOrder
+from runtime.transport.receive_stream import ReceiveStreams
+from runtime.transport.send_stream import Transmission
+from runtime.transport.urgent_lane import UrgentLane
 from tests.examples import examples
 
 STREAM = 7
@@ -19,7 +21,7 @@ DONE_S = 200.0  # the longest pause between probes, several times
 class Connection:
     """What is under way on it, there and back."""
 
-    there: deque[Numbered | UrgentProbe] = field(default_factory=deque)
+    there: deque[Transmission | UrgentProbe] = field(default_factory=deque)
     back: deque[Ack] = field(default_factory=deque)
 
 
@@ -30,22 +32,22 @@ class Lane:
 
     now_s: float = 0.0
     sender: UrgentLane = field(default_factory=lambda: UrgentLane(stream=STREAM, most_kept=10_000))
-    order: UrgentOrder = field(default_factory=UrgentOrder)
+    streams: ReceiveStreams = field(default_factory=ReceiveStreams)
     connections: list[Connection] = field(default_factory=lambda: [Connection()])
     received: list[int] = field(default_factory=list)
     sent: int = 0
     went: int = 0  # messages, those that went again included
     asked: int = 0
     answers: int = 0
-    _streams: int = STREAM
+    _last_stream: int = STREAM
 
     def send(self) -> None:
         self.put(self.sender.number(b"%d" % self.sent, b"rows", now_s=self.now_s))
         self.sent += 1
 
-    def put(self, what: Numbered | UrgentProbe) -> None:
+    def put(self, what: Transmission | UrgentProbe) -> None:
         self.connections[-1].there.append(what)
-        self.went += isinstance(what, Numbered)
+        self.went += isinstance(what, Transmission)
         self.asked += isinstance(what, UrgentProbe)
 
     def give_up(self, *, delivers: int) -> None:
@@ -59,13 +61,14 @@ class Lane:
         if not connection.there:
             return
         what = connection.there.popleft()
-        header = what if isinstance(what, UrgentProbe) else what.urgent
-        is_next = isinstance(header, Urgent) and self.order.accept(header)
-        if is_next:
-            assert isinstance(what, Numbered)
-            self.received.append(int(what.head))
-        if not is_next or (isinstance(header, Urgent) and header.asks):
-            expected = self.order.expected(header.stream)
+        header = what if isinstance(what, UrgentProbe) else what.header
+        whole = None
+        if isinstance(what, Transmission):
+            whole = self.streams.accept(what.header, what.piece.head, what.piece.part)
+        if whole is not None:
+            self.received.append(int(bytes(whole[0])))
+        if whole is None or (isinstance(header, Urgent) and header.asks):
+            expected = self.streams.expected(header.stream)
             self.answers += 1
             connection.back.append(ack_of(header, expected=expected, delivered_bytes=0))
 
@@ -100,8 +103,8 @@ class Lane:
             self.put(probe)
 
     def _new_stream(self) -> int:
-        self._streams += 1
-        return self._streams
+        self._last_stream += 1
+        return self._last_stream
 
 
 def test_what_a_given_up_connection_delivers_late_comes_neither_twice_nor_out_of_order() -> None:
@@ -164,7 +167,7 @@ def test_a_receiver_that_was_started_anew_gets_what_was_not_answered_and_all_tha
         lane.send()
     lane.run(for_s=5.0)
     assert lane.sender.probe_s == float("inf")
-    lane.order = UrgentOrder()
+    lane.streams = ReceiveStreams()
     lane.give_up(delivers=0)
     for _ in range(3):
         lane.send()
@@ -173,14 +176,14 @@ def test_a_receiver_that_was_started_anew_gets_what_was_not_answered_and_all_tha
 
 
 def test_two_processes_of_one_name_do_not_disturb_each_other() -> None:
-    order = UrgentOrder()
-    lanes = [Lane(order=order, sender=UrgentLane(stream=n, most_kept=9)) for n in range(2)]
+    streams = ReceiveStreams()
+    lanes = [Lane(streams=streams, sender=UrgentLane(stream=n, most_kept=9)) for n in range(2)]
     for _ in range(20):
         for lane in lanes:
             lane.send()
             lane.run(for_s=0.01)
     assert all(lane.received == list(range(20)) for lane in lanes)
-    assert order.out_of_turn == 0
+    assert streams.out_of_turn == 0
 
 
 def test_few_messages_are_answered_while_many_are_sent_and_all_are_soon() -> None:
@@ -199,7 +202,7 @@ def test_what_is_kept_is_bounded_by_number_and_by_what_asks_for_an_answer() -> N
     lane = UrgentLane(stream=STREAM, most_kept=300)
     asking = []
     while not lane.is_full:
-        asking.append(lane.number(b"head", bytes(200_000), now_s=5.0).urgent.asks)
+        asking.append(lane.number(b"head", bytes(200_000), now_s=5.0).header.asks)
     assert len(asking) == 300
     assert all(any(asking[first : first + 6]) for first in range(294))  # more than 1 MiB
 

@@ -1,4 +1,4 @@
-"""A scheduler and a reassembly joined by a link in virtual time: same seed, same run, no waiting.
+"""A scheduler and a receiver joined by a link in virtual time: same seed, same run, no waiting.
 
 The link sends one packet after another at `bytes_per_s` and each arrives `delay_s` later; acks take
 `delay_s` and no rate. What is under way when `cut` is called never arrives. TCP sends at the
@@ -16,8 +16,9 @@ from functools import partial
 
 from runtime.protocol.link_frames import Ack, Chunk, Probe, ack_of
 from runtime.transport.link_pace import TcpLook
-from runtime.transport.link_scheduler import LinkOptions, LinkScheduler, Transmission
-from runtime.transport.reassembly import Bytes, Reassembly
+from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
+from runtime.transport.receive_stream import Bytes, ReceiveStreams
+from runtime.transport.send_stream import Transmission
 
 STREAM = 7
 PACKET_BYTES = 8_960
@@ -34,7 +35,7 @@ class VirtualLink:
     fill: Callable[[float], None] = lambda _: None  # asked before each chunk, as lanes do
     now_s: float = 0.0
     scheduler: LinkScheduler = field(init=False)
-    reassembly: Reassembly = field(default_factory=Reassembly)
+    streams: ReceiveStreams = field(default_factory=ReceiveStreams)
     received: list[tuple[float, bytes, bytes]] = field(default_factory=list)
     decode_latencies_s: list[float] = field(default_factory=list)
     sent_chunks: list[tuple[float, Chunk, int]] = field(default_factory=list)
@@ -94,7 +95,7 @@ class VirtualLink:
 
     def restart_receiver(self) -> None:
         self.cut()
-        self.reassembly, self._delivered_bytes = Reassembly(), 0
+        self.streams, self._delivered_bytes = ReceiveStreams(), 0
 
     def run(self, *, until_s: float) -> None:
         while True:
@@ -136,8 +137,8 @@ class VirtualLink:
             sending = self.scheduler.next(now_s=self.now_s)
             if sending is None:
                 break
-            size = len(sending.head) + memoryview(sending.part).nbytes
-            self.sent_chunks.append((self.now_s, sending.chunk, size))
+            size = len(sending.piece.head) + memoryview(sending.piece.part).nbytes
+            self.sent_chunks.append((self.now_s, sending.header, size))
             self._give_tcp(size, partial(self._arrive, sending))
 
     def _give_tcp(self, size: int, arrive: Callable[[], None]) -> None:
@@ -203,16 +204,16 @@ class VirtualLink:
         self._tcp_rtt_s += (self.now_s - since_s - self._tcp_rtt_s) / 8
 
     def _arrive(self, sending: Transmission) -> None:
-        self._delivered_bytes += len(sending.head) + memoryview(sending.part).nbytes
-        whole = self.reassembly.accept(sending.chunk, sending.head, sending.part)
+        self._delivered_bytes += len(sending.piece.head) + memoryview(sending.piece.part).nbytes
+        whole = self.streams.accept(sending.header, sending.piece.head, sending.piece.part)
         if whole is not None:
             self.received.append((self.now_s, bytes(whole[0]), bytes(whole[1])))
-        self._acknowledge(sending.chunk)
+        self._acknowledge(sending.header)
 
     def _acknowledge(self, answered: Chunk | Probe) -> None:
         ack = ack_of(
             answered,
-            expected=self.reassembly.expected(answered.stream),
+            expected=self.streams.expected(answered.stream),
             delivered_bytes=self._delivered_bytes,
         )
         self._last_ack_s = max(self.now_s + self.delay_s + self._late_s(), self._last_ack_s)
