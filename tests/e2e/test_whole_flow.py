@@ -4,26 +4,26 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from mixed_cluster import problem_text
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from helixweb.demo import local_cluster
 from helixweb.demo.scenario import MAX_TOKENS, Scenario
 from helixweb.demo.site import Site
+from helixweb.deployment.services.losses import is_served
+from planner.serialization import plan_from_dict
 from runtime.models.reference import chat_prompt, greedy_tokens
 from tests.e2e.browsed_site import scenario_in
 from tests.e2e.person import Person
 from tests.waiting import PATIENCE_S
 
-MODEL_OF = {"mixed24": "llama-70b-like", local_cluster.CLUSTER: local_cluster.TINY.name}
 NODE_OF_RANKS = "tower"
 QUESTIONS = list(local_cluster.TINY.questions)
 
@@ -92,23 +92,22 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     person.click("Log in")
     person.see("h1", "Overview")
 
-    import_the_mixed_cluster(person)
-    compute_a_plan(person, cluster="mixed24", time_limit_s=2)
-    person.see("#deploy", "This plan cannot be deployed yet")
-    a_part_may_be_replaced_while_it_is_fetched(person)
-
     site, key = scenario.connect()
     closing.callback(site.close)
-    checkpoint = scenario.make_checkpoint()
-    cluster_id = scenario.ensure_cluster(site, checkpoint)
+    cluster_id = scenario.ensure_cluster(site, scenario.make_checkpoint())
     scenario.start_nodes(site, cluster_id)
-    compute_a_plan(person, cluster=local_cluster.CLUSTER, time_limit_s=4)
+    compute_a_plan(person)
+    a_part_may_be_replaced_while_it_is_fetched(person)
     deploy(person)
 
     chat_in_the_playground(person)
     watch_the_numbers_rise(person, lambda: stream_all(scenario, key))
     assert stream_all(scenario, key) == expected
-    deploy_another_while_it_answers(person, site, cluster_id, lambda: stream_all(scenario, key))
+    stages = {name: _stage_of(scenario, name).pid for name in scenario.nodes}
+    with answers_stay(expected, lambda: stream_all(scenario, key)):
+        deploy_another_and_the_first_again(person, site, cluster_id)
+        assert {name: _stage_of(scenario, name).pid for name in scenario.nodes} == stages
+        drain_a_node(person, site, cluster_id)
     every_kv_page_is_free(person, site, cluster_id)
     if not services:  # what the nodes run does not depend on them
         ranks_are_processes_of_a_node(scenario, site, cluster_id)
@@ -119,25 +118,11 @@ def test_a_person_goes_from_login_to_a_chat_answer(
     assert stream_all(scenario, key) == expected
 
 
-def import_the_mixed_cluster(person: Person) -> None:
-    person.open("/clusters/import")
-    person.paste("text", "{")
-    person.click("Import")
-    person.see(".errorlist", "line 1")
-    person.script_errors()  # the refusal, 422, is an error to the browser
-    person.paste("text", problem_text())
-    person.click("Import")
-    person.see("h1", "mixed24")
-    assert len(person.browser.find_elements(By.CSS_SELECTOR, "#nodes tbody tr")) == 24
-
-
-def compute_a_plan(person: Person, *, cluster: str, time_limit_s: int) -> None:
+def compute_a_plan(person: Person) -> None:
     """Leaves the page of the finished run open, without ever reloading it."""
     person.open("/plans/new")
-    person.choose("cluster", cluster)
     person.until(lambda: person.find("#fit").text not in ("", "Looking…"))
-    person.choose("model", MODEL_OF[cluster])
-    person.fill("time_limit_s", str(time_limit_s))
+    person.fill("time_limit_s", "4")
     person.click("Compute plan")
     person.see("#run-state", "finished")
     rows = person.browser.find_elements(By.CSS_SELECTOR, "#curve-table tbody tr")
@@ -278,11 +263,11 @@ def watch_the_numbers_rise(person: Person, make_load: Callable[[], object]) -> N
         loading.result()
 
 
-def deploy_another_while_it_answers(
-    person: Person, site: Site, cluster_id: int, ask_all: Callable[[], list[list[int]]]
-) -> None:
-    """Another plan beside the first, by a button: layers move, no answer changes."""
-    expected = ask_all()
+@contextmanager
+def answers_stay(
+    expected: list[list[int]], ask_all: Callable[[], list[list[int]]]
+) -> Iterator[None]:
+    """All is asked again and again within, and answered alike."""
     answers: list[list[list[int]]] = []
     over = threading.Event()
 
@@ -290,6 +275,18 @@ def deploy_another_while_it_answers(
         while not over.is_set():
             answers.append(ask_all())
 
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(go_on_asking)
+        try:
+            yield
+        finally:
+            over.set()
+        asking.result()
+    assert answers == [expected] * len(answers)
+
+
+def deploy_another_and_the_first_again(person: Person, site: Site, cluster_id: int) -> None:
+    """Another plan beside the first, by a button, and back by another: layers move."""
     (first,) = site.results("deployments/", cluster=cluster_id)
     options = {"objective": "flow", "time_limit_s": 5}
     asked = {"cluster": cluster_id, "model": first["model"], "options": options}
@@ -298,20 +295,31 @@ def deploy_another_while_it_answers(
     run = site.get(where)
     before, after = (site.get(f"plans/{pk}/")["document"] for pk in (first["plan"], run["plan"]))
     assert before["placement"] != after["placement"]
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(go_on_asking)
-        try:
-            person.open(f"/plans/{run['id']}/")
-            person.click("Deploy this plan")
-            person.see("#deployment-status", "generation 2")
-            person.until(
-                lambda: site.results("deployments/", cluster=cluster_id)[0]["took_over_at"]
-            )
-            person.see("#roll-back", f"Roll back to #{first['id']}")
-        finally:
-            over.set()
-        asking.result()
-    assert answers == [expected] * len(answers)
+    person.open(f"/plans/{run['id']}/")
+    for generation, button in (
+        (2, "Deploy this plan"), (3, f"Roll back to #{first['id']}"),
+    ):  # fmt: skip
+        person.click(button)
+        person.see("#deployment-status", f"generation {generation}")
+        person.until(lambda: site.results("deployments/", cluster=cluster_id)[0]["took_over_at"])
+
+
+def drain_a_node(person: Person, site: Site, cluster_id: int) -> None:
+    """One that requests can do without holds nothing in the end, and is taken in again."""
+    (latest, *_) = site.results("deployments/", cluster=cluster_id)
+    plan = plan_from_dict(site.get(f"plans/{latest['plan']}/")["document"])
+    node = next(name for name in plan.placement.layers if is_served(plan, without=[name]))
+    path = f"deployments/{latest['id']}/"
+    person.open(f"/{path}")
+    person.tap(f"[aria-label='Drain {node}']")
+    person.see(f"[data-drain={node}]", "is drained")
+    person.click(f"Take {node} in again")
+
+    def is_ready() -> bool:
+        rows = site.get(path)["assignments"]
+        return all(row["phase"] == "ready" for row in rows)
+
+    person.until(is_ready)
 
 
 def ranks_are_processes_of_a_node(scenario: Scenario, site: Site, cluster_id: int) -> None:
@@ -326,12 +334,16 @@ def ranks_are_processes_of_a_node(scenario: Scenario, site: Site, cluster_id: in
     assert {name: _ranks_run_by(scenario, name) for name in told} == told
 
 
-def _ranks_run_by(scenario: Scenario, node: str) -> int:
-    """The stage itself, and its children that follow it."""
+def _stage_of(scenario: Scenario, node: str) -> psutil.Process:
     agent = psutil.Process(scenario.nodes[node].process.pid)
     (stage,) = [child for child in agent.children() if _command(child)[-2:] == ["runtime", "stage"]]
-    followers = [child for child in stage.children() if "spawn_main" in " ".join(_command(child))]
-    return 1 + len(followers)
+    return stage
+
+
+def _ranks_run_by(scenario: Scenario, node: str) -> int:
+    """The stage itself, and its children that follow it."""
+    children = _stage_of(scenario, node).children()
+    return 1 + len([child for child in children if "spawn_main" in " ".join(_command(child))])
 
 
 def _command(process: psutil.Process) -> list[str]:
