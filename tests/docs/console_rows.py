@@ -1,21 +1,13 @@
-"""`python -m tests.docs.console_rows CHAT_URL`: the rows of the world; prints NAME=value lines."""
+"""The rows of the world in which documented commands run, as environment variables."""
 
-import os
-import sys
+from django.contrib.auth import get_user_model
 
+from helixweb.common.api_keys import create_api_key
+from helixweb.inventory.models import Cluster
 from tests.e2e.site_world import make_world
 
 
-def main(chat_url: str) -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
-    import django
-
-    django.setup()
-    from django.contrib.auth import get_user_model
-
-    from helixweb.common.api_keys import create_api_key
-    from helixweb.inventory.models import Cluster
-
+def main(chat_url: str) -> dict[str, str]:
     world = make_world("docs", chat_url=chat_url)
     user = get_user_model().objects.get(username=world["user"])
     key = create_api_key(name="docs", user=user, scopes=["read", "write", "serve"])
@@ -29,9 +21,4 @@ def main(chat_url: str) -> None:
         "DEPLOYMENT": world["deployment"],
         "MODEL": world["model_name"],
     }
-    for name, value in told.items():
-        print(f"{name}={value}")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return {name: str(value) for name, value in told.items()}

@@ -3,6 +3,7 @@
 The coordinator that answers chats is a double; everything else is the product.
 """
 
+import json
 import os
 import shlex
 import subprocess
@@ -102,9 +103,8 @@ def console_world(folder: Path, database: Path) -> Iterator[World]:
         ChatDouble("Good ", "day.") as chat,
         Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes,
     ):
-        environ = {**env, "HELIX_HOSTS": "testserver"}
-        told = run_python("-m", "tests.docs.console_rows", f"{chat.url}/v1", environ=environ)
-        rows = dict(line.split("=", 1) for line in told.stdout.splitlines())
+        command = ("-m", "tests.e2e.in_site", "tests.docs.console_rows", f"{chat.url}/v1")
+        rows = json.loads(run_python(*command, environ=env).stdout)
         processes.start("web", web_command(port))
         wait_until(
             "the site answers",

@@ -4,20 +4,20 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
+from helixweb.alerting.models import (
+    Alert,
+    AlertRule,
+    Channel,
+    Delivery,
+    DeliveryAttempt,
+    Silence,
+)
+from helixweb.common.sentences import sentence
+from helixweb.inventory.services import records
+
 
 def some_alerts(cluster: Any, *, user: Any, now: datetime) -> dict[str, Any]:
     """Ids by what they are of."""
-    from helixweb.alerting.models import (
-        Alert,
-        AlertRule,
-        Channel,
-        Delivery,
-        DeliveryAttempt,
-        Silence,
-    )
-    from helixweb.common.sentences import sentence
-    from helixweb.inventory.services import records
-
     rule = records.create(
         AlertRule,
         cluster=cluster,

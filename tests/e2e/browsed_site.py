@@ -64,7 +64,7 @@ class BrowsedSite:
 
     def make_world(self, name: str, *, chat_url: str, large: bool = False) -> dict[str, Any]:
         """Rows of everything, by `site_world`; their ids."""
-        command = [sys.executable, "-m", "tests.e2e.site_world", name, chat_url]
-        command += ["large"] if large else []
+        arguments = ["tests.e2e.site_world", name, chat_url, *(["large"] if large else [])]
+        command = [sys.executable, "-m", "tests.e2e.in_site", *arguments]
         world: dict[str, Any] = json.loads(self._processes.run("world", command))
         return world

@@ -1,6 +1,7 @@
 """The site's own processes; whichever is killed is started again at once."""
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -118,9 +120,10 @@ class ControlPlane:
         except httpx.TransportError:
             return False
 
-    def ask_database(self, program: str, *arguments: str) -> str:
-        """What a module of the tests prints, run in this site's environment."""
-        return self.processes.run(program, [sys.executable, "-m", program, *arguments])
+    def ask_database(self, module: str, *arguments: str) -> Any:
+        """What `main` of a module of the tests returns in this site's environment."""
+        command = [sys.executable, "-m", "tests.e2e.in_site", module, *arguments]
+        return json.loads(self.processes.run(module, command))
 
     def _start(self) -> None:
         command = [sys.executable, "manage.py", "shell", "-v0", "-c", _MAKE_USER]

@@ -1,31 +1,29 @@
-"""`python -m tests.e2e.control_plane_books`: is the database of the environment's site in order?
-
-Reads a person's diary as JSON from its argument; prints what is wrong, and the ids of events.
-"""
+"""Is the database of a site in order after a person's day of work?"""
 
 import json
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
+from django.db import connection
 
-def main(diary_text: str) -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "helixweb.settings")
-    import django
+from helixweb.common.jobs import MAX_ATTEMPTS
+from helixweb.common.models import FINISHED, Event
+from helixweb.deployment.models import LIVE, Deployment, Status
+from helixweb.inventory.models import Change, Cluster
+from helixweb.planning.models import Explanation, Plan, PlanRun, Simulation
+from planner.serialization import plan_from_dict, problem_from_dict
+from runtime.protocol.control import ServingPlan, StageAssignment
 
-    django.setup()
-    from helixweb.common.models import Event
 
+def main(diary_text: str) -> dict[str, Any]:
+    """From a person's diary as JSON: what is wrong, and the ids of events."""
     diary = json.loads(diary_text)
     faults = [*_database(), *_tasks(), *_deployments(), *_change_log(diary)]
     events = Event.objects.filter(topic__in=diary["topics"]).order_by("pk")
-    print(json.dumps({"faults": faults, "events": list(events.values_list("pk", flat=True))}))
+    return {"faults": faults, "events": list(events.values_list("pk", flat=True))}
 
 
 def _database() -> Iterator[str]:
-    from django.db import connection
-
     connection.check_constraints()  # foreign keys, where the database has not looked at once
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
@@ -37,11 +35,6 @@ def _database() -> Iterator[str]:
 
 def _tasks() -> Iterator[str]:
     """Every one has ended once."""
-    from helixweb.common.jobs import MAX_ATTEMPTS
-    from helixweb.common.models import FINISHED
-    from helixweb.planning.models import Explanation, Plan, PlanRun, Simulation
-    from planner.serialization import plan_from_dict, problem_from_dict
-
     for kind in (PlanRun, Explanation, Simulation):
         for row in kind.unscoped.all():
             name = f"{kind.__name__} {row.pk}"
@@ -70,10 +63,6 @@ def _tasks() -> Iterator[str]:
 
 
 def _deployments() -> Iterator[str]:
-    from helixweb.deployment.models import LIVE, Deployment
-    from helixweb.inventory.models import Cluster
-    from runtime.protocol.control import ServingPlan, StageAssignment
-
     for cluster in Cluster.unscoped.all():
         rows = list(Deployment.unscoped.filter(cluster=cluster).order_by("pk"))
         live = [row for row in rows if row.status in LIVE]
@@ -95,9 +84,6 @@ def _deployments() -> Iterator[str]:
 
 def _change_log(diary: dict[str, Any]) -> Iterator[str]:
     """Each edit that was accepted once, and no other; each deployment's beginning and end."""
-    from helixweb.deployment.models import Deployment, Status
-    from helixweb.inventory.models import Change
-
     for kind, row, field, value in diary["edits"]:
         lines = Change.unscoped.filter(kind=kind, row_id=row, action=Change.Action.CHANGED)
         count = sum(str(line.after.get(field)) == value for line in lines)
@@ -118,7 +104,3 @@ def _change_log(diary: dict[str, Any]) -> Iterator[str]:
         superseded = sum(line.after.get("status") == Status.SUPERSEDED for line in lines)
         if made != 1 or superseded != (row.status == Status.SUPERSEDED):
             yield f"{row}: made {made}, superseded {superseded} times by the change log"
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -7,16 +7,10 @@ from typing import Any
 
 import httpx
 
-from runtime.protocol.control import CoordinatorReport
 from runtime.protocol.phases import Phase
-from tests.helixweb.process_doubles import HARDWARE, STATS
+from tests.helixweb.process_doubles import HARDWARE, REPORT, STATS
 
 _INTERVAL_S = 0.5
-REPORT = CoordinatorReport(
-    generation=0, serving=False, window_s=10.0, requests_running=0, requests_waiting=0,
-    requests_total=0, requests_failed_total=0, requests_rejected_total=0, prompt_tokens_total=0,
-    output_tokens_total=0, prompt_tokens_per_s=0.0, output_tokens_per_s=0.0,
-)  # fmt: skip
 
 
 class JoinedDoubles:

@@ -41,7 +41,7 @@ PAGES = (
 # Of a cluster of 24 nodes, in a world that has one.
 LARGE = (
     "/?cluster={large}", "/clusters/{large}/", "/clusters/{large}/network/",
-    "/clusters/{large}/network/?from=rack&to=rack", "/clusters/{large}/nodes/{large_node}/",
+    "/clusters/{large}/network/?from=region-0&to=region-0", "/clusters/{large}/nodes/{large_node}/",
     "/plans/{large_run}/", "/deployments/{large_deployment}/",
     "/monitor/?cluster={large}&range=1h",
 )  # fmt: skip

@@ -33,7 +33,7 @@ def lived_in(blank_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """The data folder of a site with rows in it, some of which came and went."""
     data = tmp_path_factory.mktemp("site") / "data"
     blank_database.put(blank_sqlite, data)
-    world = ("-m", "tests.e2e.site_world", "home", "http://127.0.0.1:9")
+    world = ("-m", "tests.e2e.in_site", "tests.e2e.site_world", "home", "http://127.0.0.1:9")
     run_python(*world, environ={"HELIX_DATA_DIR": str(data)})
     with sqlite3.connect(data / "helixweb.sqlite3") as database:
         # Numbers that were given are not given again, so the last of them must be kept as well.

@@ -90,8 +90,8 @@ class Day:
             "removed": self.person.removed,
             "topics": self.topics,
         }
-        kept: dict[str, Any] = json.loads(
-            self.plane.ask_database("tests.e2e.control_plane_books", json.dumps(diary))
+        kept: dict[str, Any] = self.plane.ask_database(
+            "tests.e2e.control_plane_books", json.dumps(diary)
         )
         return kept
 

@@ -1,13 +1,15 @@
 """Real workers: one is killed in the middle of a plan run, another is told to cancel."""
 
-import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
+from planner import Problem, generated_cluster
+from planner.serialization import problem_to_dict
 from tests.e2e import blank_database
 from tests.e2e.control_plane import ControlPlane
 from tests.waiting import PATIENCE_S, until
@@ -15,55 +17,9 @@ from tests.waiting import PATIENCE_S, until
 pytestmark = pytest.mark.e2e
 
 
-def long_search(name: str) -> dict[str, Any]:
+def long_search(name: str) -> Problem:
     """A problem whose optimum takes any solver far longer to prove than these tests last."""
-    draw = random.Random(7)
-    regions = ["here", "there"]
-    profiles = {
-        f"gpu-{kind}": {
-            "gpu": f"GPU {kind}",
-            "vram_bytes": 1e9,
-            "max_layers": most,
-            "tokens_per_s": [draw.uniform(600, 900) / layers for layers in range(1, most + 1)],
-            "kv_capacity_token_layers": [1e5] * most,
-        }
-        for kind, most in enumerate((4, 6, 9))
-    }
-    return {
-        "format": "helixweb.problem/1",
-        "name": name,
-        "model": {
-            "name": "long-search",
-            "num_layers": 32,
-            "activation_bytes_per_token": 16384,
-            "token_bytes": 2,
-            "bytes_per_layer": 1e8,
-        },
-        "workload": {"mean_prompt_tokens": 512, "mean_output_tokens": 128},
-        "compute_profiles": profiles,
-        "nodes": [
-            {
-                "name": f"node-{number}",
-                "region": regions[number % 2],
-                "compute_profile": f"gpu-{number % 3}",
-            }
-            for number in range(14)
-        ],
-        "coordinator": {"region": "here"},
-        "network": {
-            "region_pairs": [
-                {
-                    "source": source,
-                    "target": target,
-                    "bandwidth_bytes_per_s": 1.25e9 if source == target else 2e6,
-                    "latency_s": 0.001,
-                }
-                for source in regions
-                for target in regions
-            ],
-            "links": [],
-        },
-    }
+    return replace(generated_cluster(num_nodes=24, num_regions=3, seed=7), name=name)
 
 
 class Searches:
@@ -76,9 +32,12 @@ class Searches:
 
     def start(self, *, name: str, time_limit_s: float) -> str:
         """Import a cluster of its own and queue a run; returns the run's URL."""
-        cluster = self.rest.post("/api/v1/clusters/import/", json={"problem": long_search(name)})
+        problem = long_search(name)
+        cluster = self.rest.post(
+            "/api/v1/clusters/import/", json={"problem": problem_to_dict(problem)}
+        )
         assert cluster.status_code == 201, cluster.text
-        models = self.rest.get("/api/v1/models/", params={"name": "long-search"}).json()
+        models = self.rest.get("/api/v1/models/", params={"name": problem.model.name}).json()
         options = {"objective": "flow", "solver": "highs", "relative_gap": 0}
         started = self.rest.post(
             "/api/v1/plan-runs/",

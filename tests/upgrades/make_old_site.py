@@ -33,7 +33,7 @@ def make(commit: str) -> bytes:
         }  # fmt: skip
         for words in (
             ["manage.py", "migrate", "--no-input", "-v0"],
-            ["-m", "tests.e2e.site_world", "home", "http://127.0.0.1:9"],
+            ["-m", "tests.e2e.in_site", "tests.e2e.site_world", "home", "http://127.0.0.1:9"],
         ):
             subprocess.run([sys.executable, *words], cwd=code, env=environ, check=True)
         database = sqlite3.connect(data / "helixweb.sqlite3")
