@@ -54,7 +54,6 @@ _GO, _BUSY = b"G", b"B"
 _CHALLENGE_BYTES, _PROOF_BYTES = 16, 32
 _LENGTH = struct.Struct("!I")
 _MOST_FRAME_BYTES = 2 * LinkOptions().most_chunk_bytes
-_STREAM = 1
 _CHUNK_BYTES = len(  # the header; smaller frames are probes and ends
     encode_link_frame(Chunk(stream=0, sequence=0, offset=0, payload_bytes=0, sent_us=0))
 )
@@ -218,7 +217,7 @@ async def _send(
 
     Ends after the last ack, so that none comes among what the other side sends.
     """
-    scheduler = LinkScheduler(options=LinkOptions(), stream=_STREAM)
+    scheduler = LinkScheduler(LinkOptions())
     connection = writer.get_extra_info("socket")
     began_s = time.monotonic()
     measuring = Measuring("", scheduler, limits=LIMITS, now_s=began_s)
@@ -270,7 +269,7 @@ async def _hear(reader: asyncio.StreamReader, scheduler: LinkScheduler, acks: _A
         frame = decode_link_frame(await _read(reader))
         if not isinstance(frame, Ack):
             raise FrameError(f"{type(frame).__name__} instead of an ack")
-        scheduler.on_ack(frame, now_s=time.monotonic(), new_stream=lambda: _STREAM)
+        scheduler.on_ack(frame, now_s=time.monotonic())
         acks.count += 1
         acks.came.set()
 

@@ -5,15 +5,16 @@ sent by that thread itself and never wait for this one, which only sees to what 
 """
 
 import logging
-import secrets
 import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import zmq
 
+from runtime.protocol.control import LinkStats
 from runtime.protocol.data import FrameError, Message, decode, encode
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import (
@@ -29,13 +30,13 @@ from runtime.protocol.link_frames import (
     encode_link_frame,
     is_link_frame,
 )
-from runtime.transport.base import PeerStalled, Received, UnknownPeer
+from runtime.transport.base import PeerStalled, Received
 from runtime.transport.kernel_link import KernelLink
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
 from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
 from runtime.transport.receive_stream import MAX_PAYLOAD_BYTES, Bytes, ReceiveStreams
 from runtime.transport.turns import Turns
-from runtime.transport.urgent_connection import UrgentConnection, Went
+from runtime.transport.urgent_connection import UrgentConnection
 from runtime.transport.wakeup import Wakeup
 from runtime.transport.zmq_sockets import Peers, answers
 
@@ -54,41 +55,33 @@ Dialled = tuple[Any, str]  # a DEALER, and the endpoint that it is to be connect
 class _Link:
     """What this thread knows of one peer it sends to."""
 
-    def __init__(self, peer: str, options: LinkOptions) -> None:
+    def __init__(
+        self, peer: str, scheduler: LinkScheduler, bulk: Dialled, urgent: UrgentConnection
+    ) -> None:
         self.peer = peer
-        self.scheduler = LinkScheduler(options=options, stream=secrets.randbits(32))
-        self.dealer: Any = None  # of the bulk lane
-        self.kernel: KernelLink | None = None  # likewise
-        self.urgent: UrgentConnection | None = None
+        self.scheduler = scheduler
+        self.urgent = urgent
+        self.dealer, endpoint = bulk  # of the bulk lane
+        self.kernel = KernelLink(self.dealer, port=parse_endpoint(endpoint).port)  # likewise
+        self.dealer.connect(endpoint)
+        self.sockets = (self.dealer, self.kernel.monitor, urgent.fd)
         self.is_stalled = False
 
-    def open(self, dealer: Any, endpoint: str, poller: zmq.Poller) -> None:
-        """Connect the bulk lane."""
-        self.dealer = dealer
-        self.kernel = KernelLink(dealer, port=parse_endpoint(endpoint).port)
-        dealer.connect(endpoint)
-        poller.register(dealer, zmq.POLLIN)
-        poller.register(self.kernel.monitor, zmq.POLLIN)
-
     def close(self, poller: zmq.Poller) -> None:
-        if self.kernel is not None:
-            poller.unregister(self.kernel.monitor)
-            self.kernel.close()
-        if self.dealer is not None:
-            poller.unregister(self.dealer)
-            self.dealer.close(linger=0)
-        if self.urgent is not None:
-            if self.urgent.fd in poller:
-                poller.unregister(self.urgent.fd)
-            self.urgent.close()
+        for socket in self.sockets:
+            if socket in poller:
+                poller.unregister(socket)
+        self.kernel.close()
+        self.dealer.close(linger=0)
+        self.urgent.close()
 
 
 class Lanes:
     """Owns the thread and sockets that messages come and go by; a transport calls it.
 
     `router` is handed over to this thread; `dial` makes a socket for a peer by name and says
-    where to connect it, or gives None when it is no peer any more. Of urgent messages to one peer
-    at most `most_kept` wait for an answer.
+    where to connect it, or raises UnknownPeer. Of urgent messages to one peer at most `most_kept`
+    wait for an answer.
     """
 
     def __init__(
@@ -96,7 +89,7 @@ class Lanes:
         *,
         router: Any,
         peers: Peers,
-        dial: Callable[[str], Dialled | None],
+        dial: Callable[[str], Dialled],
         options: LinkOptions,
         most_kept: int,
         clock: Callable[[], float] = time.monotonic,
@@ -145,25 +138,13 @@ class Lanes:
         large that the peer would break the connection, again each time it went."""
         head, payload = _encoded(peer, message)
         with self._lock:
-            link = self._link(peer)
-            urgent = link.urgent
-        if urgent is None:
-            dialled = self._dial(peer)
-            if dialled is None:
-                raise UnknownPeer(f"{peer!r} has left the peers of this deployment")
-            dealer, endpoint = dialled
-            dealer.connect(endpoint)
-            urgent = UrgentConnection(peer, dealer, most_kept=self._most_kept, clock=self._clock)
-            with self._lock:
-                link.urgent = urgent
-            self._wakeup.wake()
-        self._on_urgent(link, urgent.send(head, payload))
+            urgent = self._link(peer).urgent
+        urgent.send(head, payload)
 
-    def _on_urgent(self, link: _Link, went: Went) -> None:
+    def _on_urgent(self, scheduler: LinkScheduler, n_bytes: int, is_again: bool) -> None:
         with self._lock:
-            self._give_way(went.n_bytes, is_prompt=False)
-            link.scheduler.on_urgent(went.n_bytes, now_s=self._clock())
-            link.scheduler.counters.sent_again_total += went.again
+            self._give_way(n_bytes, is_prompt=False)
+            scheduler.on_urgent(n_bytes, is_again=is_again, now_s=self._clock())
 
     def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
         """Begin to find out what the link to `peer` does; False: something is under way already,
@@ -213,10 +194,11 @@ class Lanes:
                 self._measuring = None
         self._wakeup.wake()
 
-    def schedulers(self) -> tuple[threading.Lock, dict[str, LinkScheduler]]:
-        """By peer; look at them under the lock only."""
+    def link_stats(self) -> dict[str, LinkStats]:
+        """What is known of the link to each peer something was sent to."""
         with self._lock:
-            return self._lock, {peer: link.scheduler for peer, link in self._links.items()}
+            now_s = self._clock()
+            return {peer: link.scheduler.stats(now_s) for peer, link in self._links.items()}
 
     def close(self) -> None:
         """End the thread and its sockets."""
@@ -232,9 +214,20 @@ class Lanes:
         return len(self._inbox) >= MAX_INBOX_MESSAGES or self._inbox_bytes >= MAX_INBOX_BYTES
 
     def _link(self, peer: str) -> _Link:
+        """Raises UnknownPeer."""
         link = self._links.get(peer)
         if link is None:
-            link = self._links[peer] = _Link(peer, self._options)
+            scheduler, (dealer, endpoint) = LinkScheduler(self._options), self._dial(peer)
+            dealer.connect(endpoint)
+            urgent = UrgentConnection(
+                peer,
+                dealer,
+                most_kept=self._most_kept,
+                on_sent=partial(self._on_urgent, scheduler),
+                clock=self._clock,
+            )
+            link = self._links[peer] = _Link(peer, scheduler, self._dial(peer), urgent)
+            self._wakeup.wake()
         return link
 
     def _run(self) -> None:
@@ -257,7 +250,7 @@ class Lanes:
             if self._measuring is not None and self._measuring.has_ended(now_s):
                 self._measuring = None
             wakes = [link.scheduler.wake_s(now_s=now_s) for link in links]
-            wakes += [link.urgent.probe_s for link in links if link.urgent is not None]
+            wakes += [link.urgent.probe_s for link in links]
             wakes += [] if self._measuring is None else [self._measuring.ends_s]
         wait_s = max(0.0, min([*wakes, now_s + _LONGEST_WAIT_S]) - now_s)
         readable = dict(poller.poll(int(wait_s * 1000)))
@@ -276,30 +269,18 @@ class Lanes:
         if self._router in readable:
             self._receive()
         for link in links:
-            if link.dealer is None:
-                dialled = self._dial(link.peer)
-                if dialled is None:
-                    continue
-                link.open(*dialled, poller)
-            elif link.dealer in readable:
+            is_new = link.dealer not in poller
+            if is_new:
+                for socket in link.sockets:
+                    poller.register(socket, zmq.POLLIN)
+            if link.dealer in readable:
                 self._hear(link)
-            if link.kernel is not None and link.kernel.monitor in readable:
+            if link.kernel.monitor in readable:
                 link.kernel.follow()
             self._serve(link)
-            if link.urgent is not None:
-                self._tend(link, link.urgent, poller, readable)
+            if is_new or link.urgent.fd in readable or self._clock() >= link.urgent.probe_s:
+                link.urgent.tend()
         return True
-
-    def _tend(
-        self, link: _Link, urgent: UrgentConnection, poller: zmq.Poller, readable: dict[Any, int]
-    ) -> None:
-        is_new = urgent.fd not in poller
-        if is_new:
-            poller.register(urgent.fd, zmq.POLLIN)
-        if is_new or urgent.fd in readable or self._clock() >= urgent.probe_s:
-            went = urgent.tend()
-            if went.again:
-                self._on_urgent(link, went)
 
     def _receive(self) -> None:
         for _ in range(_RECEIVED_AT_ONCE):
@@ -378,9 +359,7 @@ class Lanes:
         """The acks of a link."""
         for ack in answers(link.dealer, Ack, peer=link.peer):
             with self._lock:
-                link.scheduler.on_ack(
-                    ack, now_s=self._clock(), new_stream=lambda: secrets.randbits(32)
-                )
+                link.scheduler.on_ack(ack, now_s=self._clock())
 
     def _serve(self, link: _Link) -> None:
         """Send what may go now, and say when the link stalls or goes on."""
@@ -420,7 +399,7 @@ class Lanes:
 
     def _look(self, link: _Link, now_s: float) -> None:
         """Ask TCP what the link delivers, and say how fast it may send."""
-        if link.kernel is not None and link.scheduler.look_is_due(now_s):
+        if link.scheduler.look_is_due(now_s):
             link.scheduler.on_look(link.kernel.look(), now_s=now_s)
             link.kernel.pace(link.scheduler.bulk_pace(now_s))
 

@@ -12,13 +12,14 @@ What was sent is kept until it is acked (`send_stream`). Times in seconds of one
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
+from runtime.protocol.control import LinkStats
 from runtime.protocol.link_frames import Ack, Chunk, Probe
 from runtime.transport.link_pace import LinkPace, TcpLook
 from runtime.transport.receive_stream import MAX_PAYLOAD_BYTES, Bytes
-from runtime.transport.send_stream import Piece, SendStream, Transmission, us
+from runtime.transport.send_stream import Piece, SendStream, Transmission, random_stream, us
 
 STALLED_S = 2.0  # without an ack of what is under way
 LOOK_EVERY_S = 0.005  # at TCP, while prompts are under way
@@ -105,8 +106,10 @@ class LinkCounters:
 class LinkScheduler(SendStream):
     """Owns what the bulk lane of a directed link sends; `Lanes` and link measurements call it."""
 
-    def __init__(self, options: LinkOptions, stream: int) -> None:
-        super().__init__(stream)
+    def __init__(
+        self, options: LinkOptions, *, new_stream: Callable[[], int] = random_stream
+    ) -> None:
+        super().__init__(new_stream)
         self.options = options
         self.rate = LinkPace()
         self.counters = LinkCounters()
@@ -149,8 +152,26 @@ class LinkScheduler(SendStream):
         self._queue.append(_Waiting(head=head, payload=view, is_filler=is_filler))
         self._queued_bytes += view.nbytes
 
-    def on_urgent(self, n_bytes: int, *, now_s: float) -> None:
+    def stats(self, now_s: float) -> LinkStats:
+        """What is known of the link."""
+        measured_s = self.rate.measured_s
+        return LinkStats(
+            bandwidth_bytes_per_s=self.rate.bytes_per_s,
+            bandwidth_age_s=None if measured_s is None else max(0.0, now_s - measured_s),
+            bandwidth_is_floor=self.rate.is_floor,
+            rtt_s=self.rtt_s,
+            queueing_s=max(0.0, self.rate.queueing_s),
+            waiting_bytes=self.waiting_bytes,
+            in_flight_bytes=self.in_flight_bytes,
+            urgent_bytes_per_s=self.urgent_rate.bytes_per_s(now_s),
+            bulk_bytes_per_s=self.bulk_rate.bytes_per_s(now_s),
+            stalled=self.is_stalled(now_s),
+            **asdict(self.counters),
+        )
+
+    def on_urgent(self, n_bytes: int, *, is_again: bool = False, now_s: float) -> None:
         """A decode went on its own lane."""
+        self.counters.sent_again_total += is_again
         self.counters.urgent_bytes_total += n_bytes
         self.counters.urgent_messages_total += 1
         self.urgent_rate.add(n_bytes, now_s=now_s)
@@ -220,10 +241,10 @@ class LinkScheduler(SendStream):
         """Whether what is under way has not been heard of for long."""
         return self.in_flight_bytes > 0 and now_s - self._heard_s > STALLED_S
 
-    def on_ack(self, ack: Ack, *, now_s: float, new_stream: Callable[[], int]) -> None:
+    def on_ack(self, ack: Ack, *, now_s: float) -> None:
         """What the receiver has; one that makes no sense is ignored. See `acknowledge`."""
         stream, was_busy, waiting_bytes = self.stream, self._is_busy, self.waiting_bytes
-        answered = self.acknowledge(ack, now_s=now_s, new_stream=new_stream)
+        answered = self.acknowledge(ack, now_s=now_s)
         if answered is None:
             return
         self._heard_s = now_s

@@ -6,8 +6,10 @@ is its turn: when one is missing, it and all that was sent after it go again (go
 Times in seconds of one monotonic clock.
 """
 
+import secrets
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from runtime.protocol.link_frames import Ack, Chunk, Probe, Urgent, UrgentProbe
@@ -16,6 +18,7 @@ from runtime.transport.receive_stream import Bytes
 PROBE_INTERVAL_S = 1.0  # without an answer, twice as long each time
 MOST_PROBE_INTERVAL_S = 30.0
 
+random_stream = partial(secrets.randbits, 32)
 ProbeT = TypeVar("ProbeT", Probe, UrgentProbe)
 
 
@@ -52,11 +55,12 @@ class Answered(NamedTuple):
 class SendStream:
     """Owns the pieces of one lane that are not acknowledged yet; both lanes are one.
 
-    `stream` is a number no other sender of the peer uses (32 bits).
+    `new_stream` gives a number that no other sender of the peer uses (32 bits).
     """
 
-    def __init__(self, stream: int) -> None:
-        self.stream = stream
+    def __init__(self, new_stream: Callable[[], int]) -> None:
+        self.stream = new_stream()
+        self._new_stream = new_stream
         self.in_flight_bytes = 0  # sent and not acknowledged
         self.lost_bytes = 0  # to be sent again
         self.kept: deque[Piece] = deque()  # of both kinds, oldest first
@@ -96,13 +100,11 @@ class SendStream:
         self.probe_interval_s = min(2 * self.probe_interval_s, MOST_PROBE_INTERVAL_S)
         return kind(stream=self.stream, sequence=self.next_number, sent_us=us(now_s))
 
-    def acknowledge(
-        self, ack: Ack, *, now_s: float, new_stream: Callable[[], int]
-    ) -> Answered | None:
+    def acknowledge(self, ack: Ack, *, now_s: float) -> Answered | None:
         """Forget what the receiver has; None for an ack of another stream or of what was not sent.
 
         What it misses is sent again. A receiver that misses what is no longer kept was restarted:
-        a stream from `new_stream` begins with the first message of which nothing was acknowledged.
+        another stream begins with the first message of which nothing was acknowledged.
         """
         if ack.stream != self.stream or ack.expected > self.end:
             return None
@@ -118,7 +120,7 @@ class SendStream:
         if ack.expected < oldest:
             begun = {id(piece.message) for piece in self.kept if piece.offset == 0}
             self.kept = deque(piece for piece in self.kept if id(piece.message) in begun)
-            self.stream, self._first = new_stream(), 0
+            self.stream, self._first = self._new_stream(), 0
         self.next_number, self.in_flight_bytes = self._first, 0
         self.lost_bytes = sum(piece.n_bytes for piece in self.kept)
         return Answered(n_bytes=acked_bytes, is_lost=True)

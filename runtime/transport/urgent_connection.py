@@ -5,10 +5,8 @@ nobody may wait for, and sends again what was lost.
 """
 
 import contextlib
-import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import zmq
@@ -21,47 +19,46 @@ from runtime.transport.urgent_lane import UrgentLane
 from runtime.transport.zmq_sockets import answers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Went:
-    """What was sent just now: bytes, of first and second times, and messages that went again."""
-
-    n_bytes: int
-    again: int
-
-
 class UrgentConnection:
     """Owns the socket of one link's urgent lane; the lanes' and the sender's thread call it.
 
-    `dealer` is handed over; `fd` is readable when there may be something to hear.
+    `dealer` is handed over; `fd` is readable when there may be something to hear. `on_sent` is
+    called with the bytes of each message, and whether it went again.
     """
 
     def __init__(
-        self, peer: str, dealer: Any, *, most_kept: int, clock: Callable[[], float]
+        self,
+        peer: str,
+        dealer: Any,
+        *,
+        most_kept: int,
+        on_sent: Callable[[int, bool], None],
+        clock: Callable[[], float],
     ) -> None:
         self.peer = peer
         self.fd: int = dealer.getsockopt(zmq.FD)
         self._dealer = dealer
+        self._on_sent = on_sent
         self._clock = clock
         self._lock = threading.Lock()  # of dealer and lane
-        self._lane = UrgentLane(stream=secrets.randbits(32), most_kept=most_kept)
+        self._lane = UrgentLane(most_kept=most_kept)
 
-    def send(self, head: bytes, payload: Bytes) -> Went:
+    def send(self, head: bytes, payload: Bytes) -> None:
         """Never blocks. Raises PeerStalled."""
         with self._lock:
             if self._lane.is_full:
                 raise PeerStalled(f"{self._lane.most_kept} messages wait for {self.peer!r} already")
-            n_bytes = self._put(self._lane.number(head, payload, now_s=self._clock()))
+            self._put(self._lane.number(head, payload, now_s=self._clock()), is_again=False)
             # whatever a socket is used for, it may tell of what came, and only once
-            again = self._hear_all()
-            return Went(n_bytes=n_bytes + again.n_bytes, again=again.again)
+            self._hear_all()
 
-    def tend(self) -> Went:
+    def tend(self) -> None:
         """Hear what was answered, or ask if nothing is."""
         with self._lock:
             probe = self._lane.probe(now_s=self._clock())
             if probe is not None:
                 self._send(encode_link_frame(probe))
-            return self._hear_all()
+            self._hear_all()
 
     @property
     def probe_s(self) -> float:
@@ -71,20 +68,15 @@ class UrgentConnection:
     def close(self) -> None:
         self._dealer.close(linger=0)
 
-    def _hear_all(self) -> Went:
-        n_bytes = again = 0
+    def _hear_all(self) -> None:
         for ack in answers(self._dealer, Ack, peer=self.peer):
-            for sending in self._lane.on_ack(
-                ack, now_s=self._clock(), new_stream=lambda: secrets.randbits(32)
-            ):
-                n_bytes += self._put(sending)
-                again += 1
-        return Went(n_bytes=n_bytes, again=again)
+            for sending in self._lane.on_ack(ack, now_s=self._clock()):
+                self._put(sending, is_again=True)
 
-    def _put(self, sending: Transmission) -> int:
+    def _put(self, sending: Transmission, *, is_again: bool) -> None:
         header, piece = encode_link_frame(sending.header), sending.piece
         self._send(header, piece.head, piece.part)
-        return len(header) + piece.n_bytes
+        self._on_sent(len(header) + piece.n_bytes, is_again)
 
     def _send(self, *frames: Bytes) -> None:
         with contextlib.suppress(zmq.Again):  # missed by whoever should get it, it goes again

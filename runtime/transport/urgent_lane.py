@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from runtime.protocol.link_frames import Ack, Urgent, UrgentProbe
 from runtime.transport.receive_stream import Bytes
-from runtime.transport.send_stream import Piece, SendStream, Transmission, us
+from runtime.transport.send_stream import Piece, SendStream, Transmission, random_stream, us
 
 _ASKS_EVERY_S = 1.0
 _ASKS_EVERY_MESSAGES = 64
@@ -20,8 +20,8 @@ class UrgentLane(SendStream):
     """The sending end, owned by an `UrgentConnection`. `most_kept` messages may wait for an
     answer."""
 
-    def __init__(self, *, stream: int, most_kept: int) -> None:
-        super().__init__(stream)
+    def __init__(self, *, most_kept: int, new_stream: Callable[[], int] = random_stream) -> None:
+        super().__init__(new_stream)
         self.most_kept = most_kept
         self._unasked_messages = self._unasked_bytes = 0  # sent since the last that asked
         self._asked_s = float("-inf")
@@ -57,14 +57,12 @@ class UrgentLane(SendStream):
         self._sent_s = now_s
         return self.ask(UrgentProbe, now_s=now_s)
 
-    def on_ack(
-        self, ack: Ack, *, now_s: float, new_stream: Callable[[], int]
-    ) -> tuple[Transmission, ...]:
+    def on_ack(self, ack: Ack, *, now_s: float) -> tuple[Transmission, ...]:
         """What is to be sent again now, in that order: what the receiver misses and all after it.
 
         One that makes no sense is ignored. See `acknowledge`.
         """
-        self.acknowledge(ack, now_s=now_s, new_stream=new_stream)
+        self.acknowledge(ack, now_s=now_s)
         last = self.end - 1
         return tuple(
             self._send(*self.take_lost(), asks=number == last, now_s=now_s)

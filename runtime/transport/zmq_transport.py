@@ -9,9 +9,7 @@ whose key is not among ours does not get past the handshake. In clear it says it
 import asyncio
 import math
 import select
-import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -25,7 +23,7 @@ from runtime.transport.base import Received, UnknownPeer
 from runtime.transport.heartbeat_monitor import HeartbeatMonitor
 from runtime.transport.heartbeats import PeerEvent
 from runtime.transport.lanes import Dialled, Lanes
-from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
+from runtime.transport.link_scheduler import LinkOptions, LinkRule
 from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_sockets import (
     BindFailed,
@@ -43,24 +41,6 @@ MAX_WAITING_MESSAGES = 10_000
 # Messages taken in one call, so that a flood cannot keep the caller from its own work.
 MAX_MESSAGES_PER_RECEIVE = 1000
 _BEATS_WAITING = 2  # what waits longer is stale
-
-
-def link_stats(scheduler: LinkScheduler, *, now_s: float) -> LinkStats:
-    """`now_s`: of the scheduler's clock."""
-    rate = scheduler.rate
-    return LinkStats(
-        bandwidth_bytes_per_s=rate.bytes_per_s,
-        bandwidth_age_s=None if rate.measured_s is None else max(0.0, now_s - rate.measured_s),
-        bandwidth_is_floor=rate.is_floor,
-        rtt_s=scheduler.rtt_s,
-        queueing_s=max(0.0, rate.queueing_s),
-        waiting_bytes=scheduler.waiting_bytes,
-        in_flight_bytes=scheduler.in_flight_bytes,
-        urgent_bytes_per_s=scheduler.urgent_rate.bytes_per_s(now_s),
-        bulk_bytes_per_s=scheduler.bulk_rate.bytes_per_s(now_s),
-        stalled=scheduler.is_stalled(now_s),
-        **asdict(scheduler.counters),
-    )
 
 
 class DataPlane:
@@ -129,12 +109,7 @@ class DataPlane:
 
     def link_stats(self) -> dict[str, LinkStats]:
         """What is known of the link to each peer something was sent to."""
-        lock, schedulers = self._lanes.schedulers()
-        now_s = time.monotonic()
-        with lock:
-            return {
-                peer: link_stats(scheduler, now_s=now_s) for peer, scheduler in schedulers.items()
-            }
+        return self._lanes.link_stats()
 
     def set_peers(self, peers: Iterable[PeerAddress]) -> None:
         """Replace the peers; connections to those that left or moved are closed."""
@@ -235,10 +210,10 @@ class DataPlane:
                 }
             )
 
-    def _dial(self, peer: str) -> Dialled | None:
+    def _dial(self, peer: str) -> Dialled:
         address = self._peers.by_name.get(peer)
         if address is None:
-            return None  # left since; the link is forgotten or tried again
+            raise UnknownPeer(f"{peer!r} is not a peer of this deployment")
         return self._socket_for(address, MAX_WAITING_MESSAGES), address.endpoint
 
     def _socket_for(self, address: PeerAddress, most_waiting: int) -> Any:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from runtime.protocol.link_frames import Ack, Probe, decode_link_frame, encode_link_frame
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
 from runtime.transport.urgent_lane import UrgentLane
-from runtime.transport.zmq_transport import link_stats
 
 MOST = 2**64 - 1
 NUMBERS = st.one_of(st.integers(0, 50), st.integers(0, MOST), st.just(MOST), st.integers(0, 2**40))
@@ -27,9 +26,8 @@ ACKS = st.lists(
 def test_no_ack_breaks_the_link_that_it_answers_or_the_report_of_it(
     acks: list[tuple[int, int, int, int | None, float]],
 ) -> None:
-    streams = itertools.count(2)
-    scheduler = LinkScheduler(LinkOptions(), stream=1)
-    lane = UrgentLane(stream=1, most_kept=100)
+    scheduler = LinkScheduler(LinkOptions(), new_stream=itertools.count(1).__next__)
+    lane = UrgentLane(most_kept=100, new_stream=itertools.count(1).__next__)
     now_s = 1000.0
     for expected, follows, delivered, sent_us, later_s in acks:
         scheduler.push(b"head", bytes(300_000))
@@ -50,7 +48,7 @@ def test_no_ack_breaks_the_link_that_it_answers_or_the_report_of_it(
             delivered_bytes=delivered,
             sent_us=round(now_s * 1e6) - 10 if sent_us is None else sent_us,
         )
-        scheduler.on_ack(ack, now_s=now_s, new_stream=lambda: next(streams))
-        lane.on_ack(ack, now_s=now_s, new_stream=lambda: next(streams))
+        scheduler.on_ack(ack, now_s=now_s)
+        lane.on_ack(ack, now_s=now_s)
         assert scheduler.wake_s(now_s=now_s) >= 0
-        assert link_stats(scheduler, now_s=now_s).in_flight_bytes >= 0
+        assert scheduler.stats(now_s).in_flight_bytes >= 0

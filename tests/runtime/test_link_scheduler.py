@@ -1,5 +1,7 @@
 """Algorithm 1 on a link in virtual time: who goes first, how much, and what is never lost."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,8 +122,9 @@ def test_a_receiver_that_was_started_anew_gets_whole_messages_only(at_s: float) 
 
 
 def test_a_probe_between_chunks_that_go_again_tells_of_no_receiver_started_anew() -> None:
+    streams = itertools.count(7)
     scheduler = LinkScheduler(
-        options=LinkOptions(least_chunk_bytes=100, most_chunk_bytes=100), stream=7
+        LinkOptions(least_chunk_bytes=100, most_chunk_bytes=100), new_stream=streams.__next__
     )
     scheduler.push(b"head", bytes(300))
     now_s = 1.0
@@ -144,7 +147,7 @@ def test_a_probe_between_chunks_that_go_again_tells_of_no_receiver_started_anew(
             delivered_bytes=expected * 100,
             sent_us=asked.sent_us,
         )
-        scheduler.on_ack(ack, now_s=now_s, new_stream=lambda: 8)
+        scheduler.on_ack(ack, now_s=now_s)
 
     sent = [send() for _ in range(3)]
     answer(sent[2], expected=0)  # the first two were lost with a connection
@@ -174,7 +177,7 @@ def test_what_is_under_way_never_exceeds_the_window_by_more_than_a_chunk() -> No
 
 
 def test_a_receiver_that_does_not_answer_stops_the_lane_and_is_called_stalled() -> None:
-    scheduler = LinkScheduler(LinkOptions(), stream=1)
+    scheduler = LinkScheduler(LinkOptions())
     scheduler.push(b"head", bytes(10_000_000))
     sent = 0
     while (chunk := scheduler.next(now_s=0.0)) is not None:
@@ -187,7 +190,7 @@ def test_a_receiver_that_does_not_answer_stops_the_lane_and_is_called_stalled() 
 
 
 def test_more_than_may_wait_is_not_taken_but_one_message_always_is() -> None:
-    scheduler = LinkScheduler(LinkOptions(most_waiting_bytes=100), stream=1)
+    scheduler = LinkScheduler(LinkOptions(most_waiting_bytes=100))
     assert scheduler.has_room(1000)
     scheduler.push(b"head", bytes(1000))
     assert not scheduler.has_room(1)

@@ -1,5 +1,6 @@
 """The urgent lane over connections that break, in virtual time: all arrives once and in order."""
 
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -17,6 +18,10 @@ STREAM = 7
 DONE_S = 200.0  # the longest pause between probes, several times
 
 
+def urgent_lane(first_stream: int, *, most_kept: int = 10_000) -> UrgentLane:
+    return UrgentLane(most_kept=most_kept, new_stream=itertools.count(first_stream).__next__)
+
+
 @dataclass(slots=True)
 class Connection:
     """What is under way on it, there and back."""
@@ -31,7 +36,7 @@ class Lane:
     some of what was under way, however late, and answers nobody."""
 
     now_s: float = 0.0
-    sender: UrgentLane = field(default_factory=lambda: UrgentLane(stream=STREAM, most_kept=10_000))
+    sender: UrgentLane = field(default_factory=lambda: urgent_lane(STREAM))
     streams: ReceiveStreams = field(default_factory=ReceiveStreams)
     connections: list[Connection] = field(default_factory=lambda: [Connection()])
     received: list[int] = field(default_factory=list)
@@ -39,7 +44,6 @@ class Lane:
     went: int = 0  # messages, those that went again included
     asked: int = 0
     answers: int = 0
-    _last_stream: int = STREAM
 
     def send(self) -> None:
         self.put(self.sender.number(b"%d" % self.sent, b"rows", now_s=self.now_s))
@@ -76,9 +80,7 @@ class Lane:
         """The next answer."""
         back = self.connections[-1].back
         if back:
-            for numbered in self.sender.on_ack(
-                back.popleft(), now_s=self.now_s, new_stream=self._new_stream
-            ):
+            for numbered in self.sender.on_ack(back.popleft(), now_s=self.now_s):
                 self.put(numbered)
 
     def run(self, *, for_s: float) -> None:
@@ -101,10 +103,6 @@ class Lane:
         probe = self.sender.probe(now_s=self.now_s)
         if probe is not None:
             self.put(probe)
-
-    def _new_stream(self) -> int:
-        self._last_stream += 1
-        return self._last_stream
 
 
 def test_what_a_given_up_connection_delivers_late_comes_neither_twice_nor_out_of_order() -> None:
@@ -177,7 +175,7 @@ def test_a_receiver_that_was_started_anew_gets_what_was_not_answered_and_all_tha
 
 def test_two_processes_of_one_name_do_not_disturb_each_other() -> None:
     streams = ReceiveStreams()
-    lanes = [Lane(streams=streams, sender=UrgentLane(stream=n, most_kept=9)) for n in range(2)]
+    lanes = [Lane(streams=streams, sender=urgent_lane(10 * n, most_kept=9)) for n in range(2)]
     for _ in range(20):
         for lane in lanes:
             lane.send()
@@ -199,7 +197,7 @@ def test_few_messages_are_answered_while_many_are_sent_and_all_are_soon() -> Non
 
 
 def test_what_is_kept_is_bounded_by_number_and_by_what_asks_for_an_answer() -> None:
-    lane = UrgentLane(stream=STREAM, most_kept=300)
+    lane = urgent_lane(STREAM, most_kept=300)
     asking = []
     while not lane.is_full:
         asking.append(lane.number(b"head", bytes(200_000), now_s=5.0).header.asks)
@@ -227,6 +225,6 @@ def test_an_answer_that_makes_no_sense_changes_nothing(wrong: dict[str, int]) ->
     lane = Lane()
     lane.send()
     nonsense = Ack(follows=20, delivered_bytes=0, sent_us=10**9, **wrong)
-    assert lane.sender.on_ack(nonsense, now_s=1.0, new_stream=lambda: 9) == ()
+    assert lane.sender.on_ack(nonsense, now_s=1.0) == ()
     lane.run(for_s=5.0)
     assert lane.received == [0]

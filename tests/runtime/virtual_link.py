@@ -60,10 +60,9 @@ class VirtualLink:
     _delivered_bytes: int = 0
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
-    _streams: "itertools.count[int]" = field(default_factory=lambda: itertools.count(STREAM + 1))
 
     def __post_init__(self) -> None:
-        self.scheduler = LinkScheduler(options=self.options, stream=STREAM)
+        self.scheduler = LinkScheduler(self.options, new_stream=itertools.count(STREAM).__next__)
         self._tcp_rtt_s = 2 * self.delay_s
 
     def at(self, moment_s: float, do: Callable[[], None]) -> None:
@@ -220,4 +219,4 @@ class VirtualLink:
         self.at(self._last_ack_s, lambda: self._hear(ack))
 
     def _hear(self, ack: Ack) -> None:
-        self.scheduler.on_ack(ack, now_s=self.now_s, new_stream=lambda: next(self._streams))
+        self.scheduler.on_ack(ack, now_s=self.now_s)
