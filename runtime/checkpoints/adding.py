@@ -148,11 +148,8 @@ def _copy(file: Path, target: Path) -> None:
 
 def sha256_of(file: Path) -> str:
     """Of a whole file, in hex digits. Raises OSError."""
-    digest = hashlib.sha256()
     with file.open("rb") as content:
-        while piece := content.read(_READ_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def require_room(folder: Path, needed_bytes: int) -> None:

@@ -146,6 +146,16 @@ def is_compact(raw: Mapping[str, Any]) -> bool:
     )
 
 
+def require_compact(raw: Mapping[str, Any], *, path: PurePath) -> None:
+    """Of a GGUF file, which no other code reads. Raises CheckpointError."""
+    if not is_compact(raw):
+        raise CheckpointError(
+            f"{path}: weights in a GGUF file need one of the families "
+            f"{', '.join(COMPACT_FAMILIES)} without biases in its MLP; give the model as a folder "
+            "with safetensors"
+        )
+
+
 def compact_sizes(raw: Mapping[str, Any], *, path: PurePath) -> DecoderSizes:
     """The sizes of a model of one of `COMPACT_FAMILIES`, by its config.json alone.
 

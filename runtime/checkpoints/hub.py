@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -65,7 +65,8 @@ class Repository:
         self._client = http_client(settings, timeout_s=timeout_s)
         self._name = name
         self._settings = settings
-        self._tries = partial(_Tries, sleep, most_tries)
+        self._sleep = sleep
+        self._most_tries = most_tries
         self._commit = name.revision if name.is_pinned else None
         self._etags: dict[str, str] = {}
         self._sizes: dict[str, int] = {}
@@ -134,7 +135,7 @@ class Repository:
         Raises HubError, MissingFile.
         """
         at = begin
-        tries = self._tries()
+        pauses = self._pauses()
         while at < end:
             try:
                 with self._opened(file, {"Range": f"bytes={at}-{end - 1}"}) as answer:
@@ -147,12 +148,12 @@ class Repository:
                                 "bytes that were asked for; set HF_ENDPOINT to another hub"
                             )
                         at += len(part)
-                        tries.reset()
+                        pauses = self._pauses()
                         yield part
                 if at == before:
                     raise _Retry("the answer was empty")
             except (httpx.TransportError, _Retry) as error:
-                self._again(tries, error, file)
+                self._again(pauses, error, file)
 
     def file_bytes(self, file: str) -> int:
         """The size of a file. Raises HubError, MissingFile."""
@@ -230,21 +231,28 @@ class Repository:
 
     def _tried(self, file: str, ask: Callable[[], ResultT]) -> ResultT:
         """The result of `ask`, called again after what may succeed later. Raises HubError."""
-        tries = self._tries()
+        pauses = self._pauses()
         while True:
             try:
                 return ask()
             except (httpx.TransportError, _Retry) as error:
-                self._again(tries, error, file)
+                self._again(pauses, error, file)
 
-    def _again(self, tries: "_Tries", error: Exception, file: str) -> None:
+    def _pauses(self) -> Iterator[float]:
+        """Seconds between tries that bring nothing, longer each time."""
+        counts = range(self._most_tries - 1)
+        return (min(_FIRST_PAUSE_S * 2.0**count, _LONGEST_PAUSE_S) for count in counts)
+
+    def _again(self, pauses: Iterator[float], error: Exception, file: str) -> None:
         """Wait before the next try. Raises HubUnreachable once there were too many."""
-        if not tries.pause():
+        pause_s = next(pauses, None)
+        if pause_s is None:
             raise HubUnreachable(
                 f"{self._settings.endpoint} cannot be reached for {self.told(file)} "
                 f"({error or type(error).__name__}); check {self._settings.remedy} and the "
                 "network, or give a folder"
             ) from error
+        self._sleep(pause_s)
 
     def _refuse(self, answer: httpx.Response, file: str) -> None:
         if answer.is_success:
@@ -351,26 +359,6 @@ def http_client(settings: HubSettings, *, timeout_s: float = _TIMEOUT_S) -> http
 @cache
 def _issuers(ca: Path | None) -> ssl.SSLContext:
     return trusting(ca)
-
-
-class _Tries:
-    """Counts tries that brought nothing; waits longer each time."""
-
-    def __init__(self, sleep: Callable[[float], None], most: int) -> None:
-        self._sleep = sleep
-        self._most = most
-        self._count = 0
-
-    def reset(self) -> None:
-        self._count = 0
-
-    def pause(self) -> bool:
-        """False, without a wait, after too many."""
-        self._count += 1
-        if self._count >= self._most:
-            return False
-        self._sleep(min(_FIRST_PAUSE_S * 2.0 ** (self._count - 1), _LONGEST_PAUSE_S))
-        return True
 
 
 def _whole(answer: httpx.Response, told: str, most_bytes: int) -> bytes:

@@ -83,6 +83,19 @@ def read_object(checkpoint: Path, name: str) -> dict[str, Any] | None:
     return None if text is None else _object(text, checkpoint / name)
 
 
+def read_model_config(checkpoint: Path) -> tuple[dict[str, Any], Path]:
+    """What config.json or a GGUF file says of the model, and the file that says it, for messages.
+
+    Raises CheckpointError without either.
+    """
+    raw, source = read_object(checkpoint, CONFIG), source_of(checkpoint, CONFIG)
+    if raw is None:
+        raise CheckpointError(
+            f"{source} does not exist; give the folder of a Hugging Face checkpoint, or a GGUF file"
+        )
+    return raw, source
+
+
 def _object(text: str, path: Path) -> dict[str, Any]:
     try:
         raw = json.loads(text)

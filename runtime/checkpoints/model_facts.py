@@ -14,7 +14,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from runtime.checkpoints.decoder_sizes import (
-    COMPACT_FAMILIES,
     DTYPE_BYTES,
     DecoderSizes,
     compact_sizes,
@@ -22,10 +21,11 @@ from runtime.checkpoints.decoder_sizes import (
     parse_dtype_name,
     parse_quantization,
     positive,
+    require_compact,
 )
 from runtime.checkpoints.engine_fit import GGUF
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
+from runtime.checkpoints.metadata import gguf_file, read_model_config
 from runtime.checkpoints.safetensors_header import TensorEntry, read_entries
 from runtime.checkpoints.splitting import why_no_decoder, why_not_split
 from runtime.checkpoints.tensor_holders import tensor_holders
@@ -61,18 +61,9 @@ def read_facts(checkpoint: Path) -> ModelFacts:
             f"{checkpoint} is no GGUF file; give the folder of a Hugging Face checkpoint, or a "
             "file that ends in .gguf"
         )
-    raw = read_object(checkpoint, CONFIG)
-    source = source_of(checkpoint, CONFIG)
-    if raw is None:
-        raise CheckpointError(
-            f"{source} does not exist; give the folder of a Hugging Face checkpoint, or a GGUF file"
-        )
+    raw, source = read_model_config(checkpoint)
     if gguf is not None:
-        if not is_compact(raw):
-            raise CheckpointError(
-                f"{source}: weights in a GGUF file need one of the families "
-                f"{', '.join(COMPACT_FAMILIES)}; give the model as a folder with safetensors"
-            )
+        require_compact(raw, path=source)
         sizes = compact_sizes(raw, path=source)
     else:
         tensor_holders(checkpoint)  # refuses a folder without weights
@@ -85,10 +76,7 @@ def read_facts(checkpoint: Path) -> ModelFacts:
 def read_sizes(checkpoint: Path, entries: Callable[[], Entries] | None = None) -> DecoderSizes:
     """The sizes of a folder in Hugging Face layout; `entries` of all tensors, where the folder does
     not hold them all. Raises CheckpointError."""
-    source = source_of(checkpoint, CONFIG)
-    raw = read_object(checkpoint, CONFIG)
-    if raw is None:
-        raise CheckpointError(f"{source} does not exist; give the folder of a checkpoint")
+    raw, source = read_model_config(checkpoint)
     return sizes_of(raw, entries or partial(_entries, checkpoint), source=source)
 
 

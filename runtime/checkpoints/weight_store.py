@@ -145,14 +145,12 @@ class WeightFolder:
 
     def names(self) -> set[str]:
         """Of the tensors that are here."""
-        return {unquote(file.name.removesuffix(_SUFFIX)) for file in self._files()}
+        return set(map(_tensor_name, self._files()))
 
     def write_index(self, *, without: Collection[Path] = ()) -> None:
         """List the tensors that are here, but for those about to be deleted. Raises OSError."""
         weight_map = {
-            unquote(file.name.removesuffix(_SUFFIX)): file.name
-            for file in sorted(self._files())
-            if file not in without
+            _tensor_name(file): file.name for file in sorted(self._files()) if file not in without
         }
         write_whole(self.path / INDEX_FILE, json.dumps({"weight_map": weight_map}).encode())
 
@@ -171,7 +169,7 @@ class WeightFolder:
         sizes = {}
         for file in self._files():
             with suppress(FileNotFoundError):  # deleted meanwhile
-                sizes[unquote(file.name.removesuffix(_SUFFIX))] = file.stat().st_size
+                sizes[_tensor_name(file)] = file.stat().st_size
         return sizes
 
     def copy_in(self, name: str, pieces: Iterable[bytes]) -> None:
@@ -198,6 +196,10 @@ class WeightFolder:
         return self.path.glob(f"*{_SUFFIX}")
 
 
+def _tensor_name(file: Path) -> str:
+    return unquote(file.name.removesuffix(_SUFFIX))
+
+
 def _check_copy(path: Path, name: str) -> None:
     """Raises CheckpointError unless the file holds this tensor alone, as its checksum says."""
     with path.open("rb") as file:
@@ -206,12 +208,10 @@ def _check_copy(path: Path, name: str) -> None:
         header = file.read(length)
         data_bytes = size - LENGTH_BYTES - length
         entries = parse_header(header, data_bytes=data_bytes, source=name)
-        digest = hashlib.sha256()
-        while part := file.read(_READ_BYTES):
-            digest.update(part)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     metadata = json.loads(header).get(METADATA)
     recorded = metadata.get("sha256") if isinstance(metadata, dict) else None
-    if entries.keys() != {name} or recorded != digest.hexdigest():
+    if entries.keys() != {name} or recorded != digest:
         raise CheckpointError(f"{name[:80]!r} arrived with other bytes than its SHA-256 says")
 
 
@@ -265,11 +265,11 @@ class TensorPart:
 
     def finish(self) -> None:
         """Give the whole tensor its checksum and its name. Raises OSError."""
-        digest = hashlib.sha256()
-        for part in self.data():
-            digest.update(part)
         with self.path.open("r+b") as file:
-            file.write(self._header(digest.hexdigest()))
+            file.seek(len(self._header("0" * 64)))
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            file.write(self._header(digest))
             file.flush()
             os.fsync(file.fileno())
         self.path.replace(self.file)

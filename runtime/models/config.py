@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from runtime.checkpoints.decoder_sizes import (
-    COMPACT_FAMILIES,
     compact_sizes,
     is_compact,
     parse_quantization,
     positive,
+    require_compact,
 )
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object, source_of
+from runtime.checkpoints.metadata import gguf_file, read_model_config
 from runtime.models.model_config import ModelConfig
 from runtime.models.rope import Rope, parse_rope
 
@@ -40,13 +40,7 @@ class CompactConfig(ModelConfig):
 def read_config(checkpoint: Path) -> ModelConfig:
     """The config of a checkpoint: a CompactConfig, or a BridgeConfig for a model that only
     `transformers` knows. Raises CheckpointError."""
-    raw = read_object(checkpoint, CONFIG)
-    path = source_of(checkpoint, CONFIG)
-    if raw is None:
-        raise CheckpointError(
-            f"{path} does not exist; give the directory of a Hugging Face checkpoint, or a GGUF "
-            "file"
-        )
+    raw, path = read_model_config(checkpoint)
     is_gguf = gguf_file(checkpoint) is not None
     quantization = "" if is_gguf else parse_quantization(raw, path=path)
     if quantization:
@@ -55,14 +49,10 @@ def read_config(checkpoint: Path) -> ModelConfig:
             "engine does not compute; install vLLM on the node (helix-agent install-engine vllm), "
             "or choose the checkpoint in bfloat16, float16 or float32"
         )
+    if is_gguf:
+        require_compact(raw, path=path)
     if is_compact(raw):
         return parse_compact(raw, path=path)
-    if is_gguf:
-        raise CheckpointError(
-            f"{path}: weights in a GGUF file need one of the families "
-            f"{', '.join(COMPACT_FAMILIES)} without biases in its MLP; give the model as a folder "
-            "with safetensors"
-        )
     from runtime.models.bridge_config import read_bridge_config  # loads transformers: seconds
 
     return read_bridge_config(checkpoint, raw)

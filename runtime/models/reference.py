@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.checkpoints.errors import CheckpointError
-from runtime.checkpoints.metadata import CONFIG, gguf_file, read_object
+from runtime.checkpoints.metadata import gguf_file, read_model_config
 
 
 def _place(checkpoint: Path) -> dict[str, Any]:
@@ -62,12 +62,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--max-tokens", type=int, default=48)
     arguments = parser.parse_args(argv)
     try:
-        config = read_object(arguments.checkpoint, CONFIG)
+        read_model_config(arguments.checkpoint)
     except CheckpointError as error:
         print(error, file=sys.stderr)
-        return 2
-    if config is None:
-        print(f"{arguments.checkpoint} holds no config.json; give a checkpoint", file=sys.stderr)
         return 2
     try:
         import transformers

@@ -225,7 +225,7 @@ def test_a_config_that_cannot_be_run_is_refused_with_the_value(
 
 
 def test_a_directory_without_config_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="does not exist; give the directory"):
+    with pytest.raises(CheckpointError, match="does not exist; give the folder"):
         read_config(tmp_path)
 
 
