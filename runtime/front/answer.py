@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -51,6 +51,7 @@ from runtime.front.target import (
 from runtime.protocol.openai import ApiError
 from runtime.tasks import unless
 
+ErrorT = TypeVar("ErrorT", bound=Exception)
 MOST_OPENING_EVENTS = 1000  # kept until the first token
 MOST_FAILURES = 2  # of one request; what ends engines must not go round all of them
 
@@ -83,25 +84,26 @@ class Proxy:
     clock: Callable[[], float] = time.monotonic
 
 
-@dataclass(slots=True)
-class _Attempts:
-    """What was tried in vain; `full`: only because they took no more. `unreachable`: why those were
-    not even asked that could not be."""
+class _Attempts(dict[str, InstanceFailed | InstanceFull | Unfit]):
+    """Why instances did not answer, by their names, in the order in which they were asked."""
 
-    reasons: dict[str, str] = field(default_factory=dict)
-    full: dict[str, InstanceFull] = field(default_factory=dict)
-    unreachable: dict[str, str] = field(default_factory=dict)
-    errored: dict[str, str] = field(default_factory=dict)  # those that said themselves they failed
-    unfit: dict[str, Unfit] = field(default_factory=dict)  # those that cannot answer it
+    def of(self, kind: type[ErrorT]) -> dict[str, ErrorT]:
+        return {name: error for name, error in self.items() if isinstance(error, kind)}
+
+    @property
+    def asked(self) -> list[str]:
+        """Those that got the request; the others could not be reached."""
+        return [name for name, error in self.items() if not isinstance(error, Unreachable)]
 
     @property
     def failures(self) -> int:
-        return len(self.reasons) - len(self.full)
+        return len(self.of(InstanceFailed)) - len(self.of(Unreachable))
 
     @property
-    def refusal(self) -> Unfit | None:
+    def refusal(self) -> tuple[str, Unfit] | None:
         """That of the last one that cannot answer it, if nothing else was wrong."""
-        return None if self.reasons else next(reversed(self.unfit.values()), None)
+        unfit = self.of(Unfit)
+        return next(reversed(unfit.items()), None) if len(unfit) == len(self.asked) else None
 
 
 class Answer:
@@ -153,7 +155,7 @@ class Answer:
                 self._has_failed = True
                 await client.fail(broken(name, error))
             except Unfit as refusal:
-                attempts.unfit[name] = refusal
+                attempts[name] = refusal
                 continue
             except Refused as refusal:
                 await _refuse(client, refusal, name)
@@ -164,10 +166,11 @@ class Answer:
             if body is not None:
                 await client.respond(body, self._headers(name))
             return
-        if (unfit := attempts.refusal) is None:
+        if attempts.refusal is None:
             await client.fail(self._why_none())
         else:
-            await _refuse(client, unfit, next(reversed(attempts.unfit)))
+            name, unfit = attempts.refusal
+            await _refuse(client, unfit, name)
 
     def _headers(self, name: str | None) -> dict[str, str]:
         """`name` None: no instance has the request yet."""
@@ -250,9 +253,9 @@ class Answer:
             return None
         size, turns = self._size(), self._proxy.balance.turns
         waiter = Waiter(id=self._request, owner=self._asked.asker, size=size)
-        if self._attempts.reasons or self._attempts.unfit:
+        if self._attempts.asked:
             chosen = self._choose(size)
-            if chosen is None and self._attempts.reasons:
+            if chosen is None:
                 self._doubt()
             return chosen
         chosen = None if turns else self._choose(size)
@@ -300,40 +303,34 @@ class Answer:
 
     def _choose(self, size: RequestSize) -> str | None:
         proxy = self._proxy
-        tried = (*self._attempts.reasons, *self._attempts.unfit)
-        chosen = proxy.balance.choose(self._request, size, without=tried)
+        chosen = proxy.balance.choose(self._request, size, without=self._attempts.asked)
         if chosen is not None:
             proxy.ledger.sent(self._request, chosen)
         return chosen
 
     def _note(self, name: str, error: InstanceFailed | InstanceFull) -> None:
-        if isinstance(error, Unreachable):
-            self._attempts.unreachable[name] = str(error)
-        else:
-            self._attempts.reasons[name] = str(error)
+        self._attempts[name] = error
         if isinstance(error, InstanceFull):
-            self._attempts.full[name] = error
             return
         logger.warning("instance %s: %s", name, error)
-        if isinstance(error, Errored):
-            self._attempts.errored[name] = str(error)
-        else:
+        if not isinstance(error, Errored):
             self._proxy.balance.failed(name, str(error))
 
     def _began(self, name: str) -> None:
         """That one answers shows that the request was no reason for others to fail."""
         self._proxy.balance.began(name)
-        for other, reason in self._attempts.errored.items():
-            self._proxy.balance.failed(other, reason)
+        for other, error in self._attempts.of(Errored).items():
+            self._proxy.balance.failed(other, str(error))
 
     def _doubt(self) -> None:
         """No instance answers: those that said they failed, or the request, are at fault."""
-        if not self._attempts.errored:
+        errored = self._attempts.of(Errored)
+        if not errored:
             return
         content = json.dumps(self._asked.body, sort_keys=True).encode()
         digest = hashlib.sha256(content).digest()
-        for name, reason in self._attempts.errored.items():
-            self._proxy.balance.errored(name, reason, digest=digest)
+        for name, error in errored.items():
+            self._proxy.balance.errored(name, str(error), digest=digest)
 
     def _observe(self, usage: tuple[int, int] | None) -> None:
         """An answer ended well: its length is known, and perhaps its prompt's."""
@@ -349,21 +346,21 @@ class Answer:
     def _why_none(self) -> ApiError:
         """Why no instance answers."""
         self._has_failed = True
-        if self._proxy.balance.is_closed and not self._attempts.reasons:
+        attempts, balance = self._attempts, self._proxy.balance
+        reasons = {name: str(error) for name, error in attempts.items()}
+        if attempts.asked:
+            words = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            full = attempts.of(InstanceFull).values()
+            if full and not attempts.failures:
+                known = [one.retry_after_s for one in full if one.retry_after_s is not None]
+                return all_full(words, retry_after_s=min(known, default=RETRY_AFTER_S))
+            return ApiError(message=f"no instance could answer: {words}", code="instances_failed")
+        if balance.is_closed:
             return stopping()
-        reasons, full = self._attempts.reasons, self._attempts.full
-        short = {name: refused.reason for name, refused in self._attempts.unfit.items()}
-        every = {**self._attempts.unreachable, **short, **reasons}
-        told = "; ".join(f"{name}: {reason}" for name, reason in every.items())
-        if full and len(full) == len(reasons):
-            known = [one.retry_after_s for one in full.values() if one.retry_after_s is not None]
-            return all_full(told, retry_after_s=min(known, default=RETRY_AFTER_S))
-        if reasons:
-            return ApiError(message=f"no instance could answer: {told}", code="instances_failed")
-        if self._proxy.balance.open_instances() and not self._attempts.unreachable:
+        if balance.open_instances() and not attempts:
             return all_full("none took it while it waited in line")
-        states = {**self._proxy.balance.closed_words(), **every}
-        return none_ready(states, opens_in_s=self._proxy.balance.opens_in_s)
+        states = {**balance.closed_words(), **reasons}
+        return none_ready(states, opens_in_s=balance.opens_in_s)
 
 
 async def _refuse(client: ClientStream, refusal: Refused, instance: str) -> None:

@@ -59,8 +59,10 @@ class InstanceFull(Exception):
 class Refused(Exception):
     """The request itself is wrong, and would be anywhere; `content` is the instance's answer."""
 
+    reason = ""
+
     def __init__(self, *, status: int, content: bytes, media_type: str) -> None:
-        super().__init__(f"refused with {status}")
+        super().__init__(self.reason or f"refused with {status}")
         self.status = status
         self.content = content
         self.media_type = media_type
@@ -68,8 +70,6 @@ class Refused(Exception):
 
 class Unfit(Refused):
     """This instance cannot answer it; another may."""
-
-    reason = ""
 
 
 class TooLong(Unfit):
