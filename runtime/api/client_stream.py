@@ -1,7 +1,10 @@
 """What a client is answered, in the API that it asked by: a whole answer, a stream, an error."""
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import MappingProxyType
 
 from starlette.responses import Response
@@ -14,6 +17,7 @@ from runtime.disconnect import no_more
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import IGNORED_HEADER
 
+QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -29,6 +33,8 @@ class ClientStream:
         self._translation = translation_of(scope)
         self.is_open = False  # the stream has begun
         self.is_ended = False
+        self._turn = asyncio.Lock()  # to write, of the answer and what keeps it alive
+        self._wrote_s = time.monotonic()
 
     async def respond(self, body: Json, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         """The whole answer."""
@@ -42,28 +48,29 @@ class ClientStream:
 
     async def fail(self, error: ApiError, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         """End with an error; in a stream with its events."""
-        if self.is_open:
-            await self._write(b"".join(self._failing(error)), is_last=True)
-        else:
-            headers = self._naming_ignored(headers)
-            await self._respond(error_response(error, self._scope, headers))
+        async with self._turn:
+            if self.is_open:
+                await self._write(b"".join(self._failing(error)), is_last=True)
+            else:
+                headers = self._naming_ignored(headers)
+                await self._respond(error_response(error, self._scope, headers))
 
     async def refuse(
         self, status: int, content: bytes, *, media_type: str, headers: Mapping[str, str]
     ) -> None:
         """End with the error of an engine: as it came, unless it must be translated."""
-        if self._translation is None and not self.is_open:
-            await self._respond(
-                Response(content, status_code=status, media_type=media_type, headers=headers)
-            )
-        else:
+        async with self._turn:
+            if self._translation is None and not self.is_open:
+                await self._respond(
+                    Response(content, status_code=status, media_type=media_type, headers=headers)
+                )
+        if not self.is_ended:
             await self.fail(_error_in(content, status), headers)
 
     async def open(self, headers: Mapping[str, str]) -> None:
         """Begin the stream, if it has not begun."""
-        if not self.is_open:
-            self.is_open = True
-            await self._send(stream_start(self._naming_ignored(headers)))
+        async with self._turn:
+            await self._open(headers)
 
     async def send(self, chunks: Sequence[Json], *, is_last: bool = False) -> None:
         """Chunks of the open stream."""
@@ -73,11 +80,29 @@ class ClientStream:
         except ApiError as error:  # not to be translated
             parts.extend(self._failing(error))
             is_last = True
-        await self._write(b"".join(parts), is_last=is_last)
+        async with self._turn:
+            await self._write(b"".join(parts), is_last=is_last)
 
-    async def live(self) -> None:
-        """Send a comment, which clients skip, as nothing was sent for a while."""
-        await self._write(WAITING, is_last=False)
+    @asynccontextmanager
+    async def kept_alive(self, headers: Callable[[], Mapping[str, str]]) -> AsyncGenerator[None]:
+        """While inside, send a comment, which clients skip, where nothing was sent for `QUIET_S`.
+
+        The first one begins the stream, with these headers.
+        """
+        keeping = asyncio.create_task(self._keep_alive(headers))
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def _keep_alive(self, headers: Callable[[], Mapping[str, str]]) -> None:
+        while not self.is_ended:
+            await asyncio.sleep(self._wrote_s + QUIET_S - time.monotonic())
+            async with self._turn:
+                if not self.is_ended and time.monotonic() >= self._wrote_s + QUIET_S:
+                    await self._open(headers())
+                    await self._write(WAITING, is_last=False)
 
     def _events(self, chunks: Sequence[Json], *, is_last: bool) -> Iterator[bytes]:
         translation = self._translation
@@ -106,6 +131,11 @@ class ClientStream:
                 told[IGNORED_HEADER] = ", ".join(sorted(named))
         return told
 
+    async def _open(self, headers: Mapping[str, str]) -> None:
+        if not self.is_open:
+            await self._send(stream_start(self._naming_ignored(headers)))
+            self.is_open = True
+
     async def _respond(self, response: Response) -> None:
         self.is_ended = True
         await response(self._scope, no_more, self._send)
@@ -114,6 +144,7 @@ class ClientStream:
         """After the end nothing is written."""
         if not self.is_ended:
             self.is_ended = is_last
+            self._wrote_s = time.monotonic()
             await self._send(stream_part(content, is_last=is_last))
 
 

@@ -33,7 +33,6 @@ from runtime.protocol.sampled import Logprobs
 
 _NO_CHARACTER = "\ufffd"
 TokenText = Callable[[int], str]
-QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 
 
 def chat_logprobs(deltas: Sequence[Delta], text_of: TokenText) -> ChatLogprobs | None:
@@ -272,20 +271,19 @@ class LiveAnswer:
     async def whole(self) -> dict[str, Any]:
         """The answer once it is there. Raises RequestFailed."""
         deltas: list[list[Delta]] = [[] for _ in self._requests]
-        async for arrived in arriving(self._requests, quiet_s=QUIET_S):
+        async for arrived in arriving(self._requests):
             for index, delta in arrived:
                 deltas[index].append(delta)
         return self._form.whole(self._requests, deltas).as_dict()
 
     async def chunks(self) -> AsyncGenerator[list[dict[str, Any]]]:
-        """The bodies of the stream's events, as many as there are; none when there was nothing to
-        tell for `QUIET_S`. Raises RequestFailed."""
+        """The bodies of the stream's events, as many as there are. Raises RequestFailed."""
         is_open = False
         lengths = [0] * len(self._requests)
         readers = [self._form.reader(choice) for choice in range(len(self._requests))]
-        async for arrived in arriving(self._requests, quiet_s=QUIET_S):
+        async for arrived in arriving(self._requests):
             bodies = []
-            if arrived and not is_open:
+            if not is_open:
                 # not before a token has come: clients take the first chunk for the first token
                 bodies.append(self._form.opening(self._requests).as_dict())
                 is_open = True
@@ -300,7 +298,7 @@ class LiveAnswer:
                 if chunk is not None:
                     bodies.append(chunk)
                 lengths[index] += len(delta.text)
-            if bodies or not arrived:
+            if bodies:
                 yield bodies
         if self._form.include_usage:
             yield [self._form.closing(self._requests).as_dict()]
@@ -312,52 +310,33 @@ class LiveAnswer:
                 await client.respond(await self.whole(), headers)
                 return
             await client.open(headers)
-            async for bodies in self.chunks():
-                # a comment while a request waits for pages or for another stage
-                await (client.send(bodies) if bodies else client.live())
+            async with client.kept_alive(lambda: headers):
+                async for bodies in self.chunks():
+                    await client.send(bodies)
             await client.send([], is_last=True)
         except RequestFailed as failure:
             await client.fail(failure, headers)
 
 
-async def arriving(
-    requests: Sequence[LiveRequest], *, quiet_s: float
-) -> AsyncGenerator[list[tuple[int, Delta]]]:
-    """The deltas of all requests as they come, each with the index of its request; an empty list
-    after `quiet_s` without one. Raises RequestFailed."""
+async def arriving(requests: Sequence[LiveRequest]) -> AsyncGenerator[list[tuple[int, Delta]]]:
+    """The deltas of all requests as they come, each with the index of its request.
+
+    Raises RequestFailed.
+    """
     news = asyncio.Event()
     for request in requests:
         request.news = news
     going = dict(enumerate(requests))
-    loop = asyncio.get_running_loop()
-    spoke_s = loop.time()
-    rings = asyncio.Event()
-
-    def ring() -> None:
-        rings.set()
-        news.set()
-
-    alarm = loop.call_at(spoke_s + quiet_s, ring)  # a timer for each token would cost more
-    try:
-        while going:
-            news.clear()
-            arrived = [(index, delta) for index, each in going.items() for delta in each.take()]
-            for index, delta in arrived:
-                if delta.finish_reason is not None:
-                    del going[index]
-            if arrived:
-                yield arrived
-                spoke_s = loop.time()
-            elif not rings.is_set():
-                await news.wait()
-            else:
-                rings.clear()
-                if loop.time() >= spoke_s + quiet_s:
-                    yield arrived
-                    spoke_s = loop.time()
-                alarm = loop.call_at(spoke_s + quiet_s, ring)
-    finally:
-        alarm.cancel()
+    while going:
+        news.clear()
+        arrived = [(index, delta) for index, each in going.items() for delta in each.take()]
+        for index, delta in arrived:
+            if delta.finish_reason is not None:
+                del going[index]
+        if arrived:
+            yield arrived
+        else:
+            await news.wait()
 
 
 def _usage(requests: Sequence[LiveRequest]) -> Usage:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from runtime.api.events import COMMENT, Event
+from runtime.api.events import Event
 from runtime.coordinator.answering import LiveAnswer
 from runtime.coordinator.app import TAKING, PipelineBackend
 from runtime.coordinator.refusals import RequestFailed
@@ -62,8 +62,8 @@ class LocalPipelines:
         try:
             async with aclosing(answer.chunks()) as chunks:
                 async for bodies in chunks:
-                    for event in [Event(body=body) for body in bodies] or [COMMENT]:
-                        yield event
+                    for body in bodies:
+                        yield Event(body=body)
         except RequestFailed as failure:
             raise Errored(f"it failed: {failure}") from failure
         finally:

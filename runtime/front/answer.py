@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -38,7 +38,6 @@ from runtime.front.refusals import (
     too_slow,
 )
 from runtime.front.target import (
-    QUIET_S,
     Errored,
     InstanceFailed,
     InstanceFull,
@@ -49,11 +48,12 @@ from runtime.front.target import (
     Unreachable,
 )
 from runtime.protocol.openai import ApiError
-from runtime.tasks import unless
+from runtime.tasks import unless, within
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
 MOST_OPENING_EVENTS = 1000  # kept until the first token
 MOST_FAILURES = 2  # of one request; what ends engines must not go round all of them
+_LOOK_AGAIN_S = 10.0  # whether waiting for an instance is still of use
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,8 @@ class Answer:
         self._request = request
         self._proxy = proxy
         self._attempts = _Attempts()
-        self._passed_on: dict[str, str] = {}  # headers of the instance that answers
+        self._name: str | None = None  # of the instance that has the request
+        self._passed_on: dict[str, str] = {}  # its headers
         self._came_s = 0.0
         self._has_failed = False
         self._has_tokens = False  # the client got some
@@ -133,15 +134,16 @@ class Answer:
     async def _unless_cut(self, client: ClientStream) -> None:
         """The answer, or that the front stops."""
         cut = self._proxy.balance.cut
-        await unless(cut, self._answer(client))
+        async with client.kept_alive(self._headers) if self._asked.stream else nullcontext():
+            await unless(cut, self._answer(client))
         if cut.is_set() and not client.is_ended:
             await client.fail(stopping())
 
     async def _answer(self, client: ClientStream) -> None:
         """From the first instance that begins to give it."""
         balance, attempts = self._proxy.balance, self._attempts
-        while (name := await self._next_instance(client)) is not None:
-            body = None
+        while (name := await self._next_instance()) is not None:
+            self._name, body = name, None
             try:
                 if self._asked.stream:
                     await self._relay(name, client)
@@ -164,7 +166,7 @@ class Answer:
             finally:
                 balance.end(self._request)
             if body is not None:
-                await client.respond(body, self._headers(name))
+                await client.respond(body, self._headers())
             return
         if attempts.refusal is None:
             await client.fail(self._why_none())
@@ -172,9 +174,8 @@ class Answer:
             name, unfit = attempts.refusal
             await _refuse(client, unfit, name)
 
-    def _headers(self, name: str | None) -> dict[str, str]:
-        """`name` None: no instance has the request yet."""
-        named = {} if name is None else {INSTANCE_HEADER: name}
+    def _headers(self) -> dict[str, str]:
+        named = {} if self._name is None else {INSTANCE_HEADER: self._name}
         return {**named, **self._passed_on}
 
     async def _whole(self, name: str) -> dict[str, Any]:
@@ -203,8 +204,6 @@ class Answer:
                     lateness.has_written()
                 lateness.check()
                 if event.is_comment:
-                    with lateness.waiting_for_client():
-                        await self._live(client, name)
                     continue
                 if event.usage is not None:
                     usage = event.usage
@@ -224,14 +223,10 @@ class Answer:
                         self._began(name)
                     self._has_tokens = True
                     with lateness.waiting_for_client():
-                        await client.open(self._headers(name))
+                        await client.open(self._headers())
                         await client.send(opening, is_last=event.is_done)
                     opening.clear()
         self._observe(usage or (0, tokens))
-
-    async def _live(self, client: ClientStream, name: str | None) -> None:
-        await client.open(self._headers(name))
-        await client.live()
 
     def _lateness(self) -> Lateness:
         """The first token may be as late as a whole answer, the next as one that sends nothing."""
@@ -242,7 +237,7 @@ class Answer:
             clock=self._proxy.clock,
         )
 
-    async def _next_instance(self, client: ClientStream) -> str | None:
+    async def _next_instance(self) -> str | None:
         """Of those that were not tried; it has the request until `Balance.end`.
 
         One that arrived somewhere in vain does not wait for those that rest: it may be why they
@@ -263,9 +258,9 @@ class Answer:
             turns.pass_by(waiter, turns.turn_of(waiter))
             return chosen
         with turns.waiting(waiter):
-            return await self._in_turn(waiter, client)
+            return await self._in_turn(waiter)
 
-    async def _in_turn(self, waiter: Waiter, client: ClientStream) -> str | None:
+    async def _in_turn(self, waiter: Waiter) -> str | None:
         """As soon as one takes it whose turn it is; None if that takes too long."""
         balance, clock = self._proxy.balance, asyncio.get_running_loop().time
         while not balance.is_closed:
@@ -283,12 +278,7 @@ class Answer:
                 left_s = min(left_s, balance.opens_within_s(hold_s))
             if left_s <= 0:
                 return None
-            try:
-                async with asyncio.timeout(min(QUIET_S, left_s)):
-                    await waiter.called.wait()
-            except TimeoutError:
-                if self._asked.stream and left_s > QUIET_S:
-                    await self._live(client, None)
+            await within(min(_LOOK_AGAIN_S, left_s), waiter.called.wait())
         return None
 
     def _size(self) -> RequestSize:

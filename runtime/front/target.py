@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from runtime.api.events import COMMENT, Event, EventReader, Garbage
+from runtime.api.events import Event, EventReader, Garbage
 from runtime.front.asked import Asked
 from runtime.instances.asking import AskedInstance, headers_of, instance_client, pinned_to
 from runtime.protocol import trace_context
@@ -19,7 +19,6 @@ from runtime.protocol.openai_answers import IGNORED_HEADER
 from runtime.protocol.trace_context import TRACE
 
 LACKING = frozenset({404, 405, 501})  # statuses of an endpoint that is not there
-QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 _OURS = frozenset({401, 403, 404, 405})  # the client was let in and its model is right: our fault
 _MOST_SHOWN = 200
 _CONTEXT_WORDS = re.compile(r"(?i)maximum (?:context|model) length|max_model_len")
@@ -106,8 +105,7 @@ class Target(Protocol):
         """The answer to a request that does not stream. Raises TooSlow."""
 
     def stream(self, asked: Asked, *, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
-        """Events as they come, a comment where there was none for `QUIET_S`; the last is the end of
-        the stream."""
+        """Events as they come; the last is the end of the stream."""
 
 
 def refusal(
@@ -183,10 +181,7 @@ class InstanceTarget(AskedInstance):
             raise InstanceFailed(f"it answered without {part}: {shown(content)}")
         return {**body}
 
-    def stream(self, asked: Asked, *, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
-        return _with_comments(self._events(asked, passed_on), QUIET_S)
-
-    async def _events(self, asked: Asked, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
+    async def stream(self, asked: Asked, *, passed_on: dict[str, str]) -> AsyncGenerator[Event]:
         reader, open_choices = EventReader(), asked.choices
         async with self._sent(asked, waits=self.http.timeout) as response:
             _pass_on(response, passed_on)
@@ -262,29 +257,6 @@ def _context() -> dict[str, str]:
     if context is not None and context.onward:
         told[trace_context.HEADER] = context.onward
     return told
-
-
-async def _with_comments(stream: AsyncGenerator[Event], quiet_s: float) -> AsyncGenerator[Event]:
-    """The same, with a comment whenever nothing came for `quiet_s`."""
-    coming: asyncio.Future[Event] | None = None
-    try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(stream))
-            done, _ = await asyncio.wait({coming}, timeout=quiet_s)
-            if not done:
-                yield COMMENT
-                continue
-            finished, coming = coming, None
-            try:
-                event = finished.result()
-            except StopAsyncIteration:
-                return
-            yield event
-    finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
-        await stream.aclose()
 
 
 async def _read(response: httpx.Response) -> bytes:

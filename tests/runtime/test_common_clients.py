@@ -46,7 +46,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_openai_client_reads_past_the_comments_of_a_stream_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.coordinator.answering.QUIET_S", 0.01)
+    monkeypatch.setattr("runtime.api.client_stream.QUIET_S", 0.01)
 
     async def visit(h: Rig) -> None:
         heard: list[bytes] = []

@@ -342,7 +342,7 @@ def test_a_model_is_found_by_its_name_and_another_gets_the_names_there_are(
 def test_a_stream_that_waits_for_stages_says_so_in_comments_and_goes_on(
     lost: tuple[str, ...], checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.coordinator.answering.QUIET_S", 0.01)
+    monkeypatch.setattr("runtime.api.client_stream.QUIET_S", 0.01)
 
     async def visit(h: Rig) -> None:
         h.may_step.clear()

@@ -73,6 +73,12 @@ def test_events_without_a_token_are_not_kept_for_ever() -> None:
     with_front({"bad": "m:mode=empty", "good": "m"}, test)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams say that they live several times while an engine writes a comment."""
+    monkeypatch.setattr("runtime.api.client_stream.QUIET_S", 0.01)
+
+
 def pass_time(front: Front, seconds: float) -> None:
     """Once the client has what it is being given: how long that takes is no instance's fault."""
 
@@ -82,6 +88,7 @@ def pass_time(front: Front, seconds: float) -> None:
     asyncio.get_running_loop().call_soon(tick)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_stream_of_comments_alone_is_late_and_another_answers() -> None:
     async def test(front: Front) -> None:
         def hear(piece: bytes) -> None:
@@ -99,6 +106,7 @@ def test_a_stream_of_comments_alone_is_late_and_another_answers() -> None:
     with_front(models, test, whole_answer_s=PATIENCE_S / 2)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_stream_that_ends_in_comments_is_told_to_be_broken() -> None:
     async def test(front: Front) -> None:
         def hear(piece: bytes) -> None:
@@ -115,6 +123,7 @@ def test_a_stream_that_ends_in_comments_is_told_to_be_broken() -> None:
     with_front({"bad": "m:mode=comments"}, test, whole_answer_s=10 * PATIENCE_S)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_comments_before_the_first_token_are_believed_as_long_as_a_whole_answer_may_take() -> None:
     async def test(front: Front) -> None:
         engine = front.instances["a"].engine

@@ -155,7 +155,7 @@ def test_an_answer_that_is_cut_by_the_end_of_the_front_says_so(stream: bool) -> 
 def test_requests_that_wait_for_an_instance_count_and_are_told_that_they_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runtime.front.answer.QUIET_S", 0.02)
+    monkeypatch.setattr("runtime.api.client_stream.QUIET_S", 0.02)
     monkeypatch.setattr("runtime.front.backend.MOST_UNDER_WAY", 1)
 
     async def test(front: Front) -> None:
@@ -178,7 +178,7 @@ def test_requests_that_wait_for_an_instance_count_and_are_told_that_they_wait(
 def test_a_stream_that_waits_for_its_first_token_says_that_it_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runtime.front.target.QUIET_S", 0.05)
+    monkeypatch.setattr("runtime.api.client_stream.QUIET_S", 0.05)
 
     async def test(front: Front) -> None:
         engine = front.instances["a"].engine

@@ -15,7 +15,7 @@ from coordinator_rig import KEY, PATIENCE_S, Rig
 from real_stages import CONTEXT_TOKENS, RealStages, make_checkpoint, with_real_stages
 from test_openai_client import HI, WEATHER
 
-from runtime.coordinator.answering import QUIET_S, arriving
+from runtime.coordinator.answering import arriving
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import Serving
 from runtime.protocol.data import Sampling
@@ -228,7 +228,7 @@ def test_answers_to_random_schemas_are_json_that_follows_them(checkpoint: Path) 
         )
 
     async def text_of(request: LiveRequest) -> str:
-        told = arriving([request], quiet_s=QUIET_S)
+        told = arriving([request])
         return "".join([delta.text async for arrived in told for _, delta in arrived])
 
     requests = [submit(schema, seed) for seed, schema in enumerate(schemas)]
