@@ -37,7 +37,7 @@ from runtime.protocol.link_frames import (
 )
 from runtime.protocol.ports import machine_turn
 from runtime.protocol.reach import MeasuredLink, MeasuredRate
-from runtime.tasks import within
+from runtime.tasks import cancel, within
 from runtime.transport.kernel_link import look_at, set_pace
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
 from runtime.transport.measuring import Measuring, MeasuringLimits
@@ -148,9 +148,7 @@ class LinkListener(LinkAnswers):
         if server is None:
             return
         server.close()
-        for task in self._answering:
-            task.cancel()
-        await asyncio.gather(*self._answering, return_exceptions=True)
+        await cancel(*self._answering)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -251,8 +249,7 @@ async def _send(
         if hearing.done():
             hearing.result()
     finally:
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
+        await cancel(hearing)
     took_s = time.monotonic() - began_s
     await _write(writer)
     rate = scheduler.rate

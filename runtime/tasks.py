@@ -14,9 +14,7 @@ async def first_end(*works: Coroutine[Any, Any, object]) -> None:
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
     for task in done:
         task.result()
 
@@ -28,8 +26,14 @@ async def unless(stopped: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | No
         await first_end(stopped.wait(), asyncio.wait({working}))
         return working.result() if working.done() else None
     finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        await cancel(working)
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel them and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def within(seconds: float | None, waited: Awaitable[object]) -> None:

@@ -16,6 +16,7 @@ from runtime.api.translation import Json, translation_of
 from runtime.disconnect import no_more
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import IGNORED_HEADER
+from runtime.tasks import cancel
 
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -93,8 +94,7 @@ class ClientStream:
         try:
             yield
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await cancel(keeping)
 
     async def _keep_alive(self, headers: Callable[[], Mapping[str, str]]) -> None:
         while not self.is_ended:

@@ -24,6 +24,7 @@ from runtime.instances.engine_log import EngineLog
 from runtime.platforms import kill_session
 from runtime.process_log import ProcessLog
 from runtime.protocol.secrets_out import without_secrets
+from runtime.tasks import cancel
 
 _NAMES = frozenset(
     {
@@ -183,8 +184,7 @@ class ServerProcess:
             # One in a session of its own may hold the output still; that is not awaited.
             await asyncio.wait({keeping}, timeout=_LAST_WORDS_S)
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await cancel(keeping)
         with contextlib.suppress(OSError):  # its number says when it was born
             self._id_file.unlink(missing_ok=True)
         self._ended = f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
