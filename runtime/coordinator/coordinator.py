@@ -217,8 +217,7 @@ class Coordinator:
         return metrics_page(self.report(), self._stats, model_name=name)
 
     def _backend(self) -> Backend:
-        group = self._instances.serving
-        return self._pipelines.backend if group is None else group.backend
+        return self._instances.serving or self._pipelines.backend
 
     def _make_dispatcher(self) -> Dispatcher:
         return Dispatcher(

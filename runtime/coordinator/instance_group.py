@@ -4,7 +4,6 @@ What instances answer is counted as pipelines' requests are. What went to the pl
 is left out: the dispatcher counts that.
 """
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from runtime.front.balance import Balance
 from runtime.front.ledger import Ledger
 from runtime.front.target import InstanceTarget, Target
 from runtime.instances.health import Patience
-from runtime.instances.instance import Instance, Probed, look_after
+from runtime.instances.instance import Instance, Probed
 from runtime.protocol.control import NodeTraffic, ServingPlan
 from runtime.protocol.instance_orders import MOST_SAID, PIPELINES, InstanceTraffic, ServedInstance
 from runtime.protocol.instances import EngineTimes
@@ -120,28 +119,25 @@ class SharedParts:
     clock: Callable[[], float] = time.monotonic
 
 
-class InstanceGroup:
-    """Owns the instances of one plan; `InstanceService` makes and closes it.
-
-    `begin` looks after the instances until `close`; requests come by `backend`.
-    """
+class InstanceGroup(InstanceBackend):
+    """Owns the instances of one plan; `InstanceService` makes and closes it."""
 
     def __init__(self, plan: ServingPlan, around: SharedParts) -> None:
         """`plan` has instances, or will have."""
         self.plan = plan
         self._around = around
         self._served = {one.name: one for one in plan.instances}
-        self.instances: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         targets: dict[str, Target] = {}
         for name, one in self._served.items():
             targets[name] = target = InstanceTarget(around.http, one)
-            self.instances[name] = self._watched(name, target, partial(self._is_shut, one.node))
+            instances[name] = self._watched(name, target, partial(self._is_shut, one.node))
         if plan.placement.layers:
             # they know by themselves whether to pause, and what to avoid
-            self.instances[PIPELINES] = self._watched(PIPELINES, around.pipelines, lambda: False)
+            instances[PIPELINES] = self._watched(PIPELINES, around.pipelines, lambda: False)
             targets[PIPELINES] = around.pipelines
-        self.balance = Balance(
-            self.instances,
+        balance = Balance(
+            instances,
             router=make_instance_router(
                 "load_aware", speeds=self._speeds(), weights={}, theta=plan.theta
             ),
@@ -151,7 +147,7 @@ class InstanceGroup:
         proxy = Proxy(
             model_name=plan.model_name,
             targets=targets,
-            balance=self.balance,
+            balance=balance,
             lengths=QuantileLength(
                 first_tokens=round(max(1, plan.workload.mean_output_tokens)), quantile=_QUANTILE
             ),
@@ -164,10 +160,9 @@ class InstanceGroup:
             ),
             clock=around.clock,
         )
-        self.backend = GroupBackend(self, proxy)
+        super().__init__(proxy, instances)
         if around.dispatcher.plans.is_closed:
-            self.balance.close()
-        self._tasks: list[asyncio.Task[None]] = []
+            balance.close()
         self._told: dict[str, deque[tuple[float, int]]] = {}  # when, and tokens until then
 
     @property
@@ -197,15 +192,22 @@ class InstanceGroup:
             sorted({one.node for name, one in self._served.items() if name not in open_ones})
         )
 
-    def begin(self) -> None:
-        self._tasks = [
-            asyncio.create_task(look_after(name, each)) for name, each in self.instances.items()
-        ]
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    def health(self, http: Request) -> Response:
+        """200 while requests are answered or wait for the end of a pause, else 503."""
+        status = "ok" if self.is_open else "waiting for instances"
+        if self.balance.is_closed:
+            status = "stopping"
+        elif self.is_paused:
+            status = "paused"
+        body = {
+            "status": status,
+            "generation": self.generation,
+            "instances_open": len(self.balance.open_instances()),
+            "instances_total": self.plan.instances_total,
+            "requests_running": self.balance.under_way,
+            "requests_waiting": self.balance.waiting,
+        }
+        return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
 
     def requests_at(self, node: str) -> int:
         """Those that instances of that node have from here."""
@@ -286,35 +288,9 @@ class InstanceGroup:
 
     def _speeds(self) -> dict[str, InstanceSpeed]:
         speeds = {name: _speed(one) for name, one in self._served.items()}
-        if PIPELINES in self.instances:
+        if self.plan.placement.layers:
             speeds[PIPELINES] = pipelines_speed(self.plan)
         return speeds
-
-
-class GroupBackend(InstanceBackend):
-    """The group that serves, as the backend of the OpenAI application."""
-
-    def __init__(self, group: InstanceGroup, proxy: Proxy) -> None:
-        super().__init__(proxy)
-        self._group = group
-
-    def health(self, http: Request) -> Response:
-        """200 while requests are answered or wait for the end of a pause, else 503."""
-        group, balance = self._group, self._group.balance
-        status = "ok" if group.is_open else "waiting for instances"
-        if balance.is_closed:
-            status = "stopping"
-        elif group.is_paused:
-            status = "paused"
-        body = {
-            "status": status,
-            "generation": group.generation,
-            "instances_open": len(balance.open_instances()),
-            "instances_total": group.plan.instances_total,
-            "requests_running": balance.under_way,
-            "requests_waiting": balance.waiting,
-        }
-        return JSONResponse(body, status_code=200 if status in ("ok", "paused") else 503)
 
 
 def pipelines_of(plan: ServingPlan) -> Mapping[str, Pipeline]:

@@ -4,6 +4,7 @@ Engines have metrics of their own; the front's are what only it knows: where req
 failed, and which instances are asked now.
 """
 
+import asyncio
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,32 +19,47 @@ from runtime.front.asked import read_asked
 from runtime.front.balance import Balance
 from runtime.front.refusals import stopping
 from runtime.instances.health import Condition
-from runtime.instances.instance import Instance
+from runtime.instances.instance import Instance, look_after
 from runtime.openai_app import Endpoint
 from runtime.protocol.exposition import Samples, counter, gauge, page
 from runtime.protocol.openai import ApiError
+from runtime.tasks import cancel
 
 MOST_UNDER_WAY = 4096
 _RETRY_AFTER_S = 5.0
 
 
 class InstanceBackend:
-    """Answers by the instances behind `proxy`, which has the router."""
+    """Owns instances and answers by them, through `proxy`, which has the router.
 
-    def __init__(self, proxy: Proxy) -> None:
+    It looks after the instances from `begin` until `close`.
+    """
+
+    def __init__(self, proxy: Proxy, instances: Mapping[str, Instance]) -> None:
+        self.instances = instances
+        self.balance = proxy.balance
         self._proxy = proxy
         self._numbers = itertools.count(1)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        self._tasks = [
+            asyncio.create_task(look_after(name, each)) for name, each in self.instances.items()
+        ]
+
+    async def close(self) -> None:
+        await cancel(*self._tasks)
 
     def model(self) -> dict[str, object]:
         return {"id": self._proxy.model_name}
 
     async def answer(self, endpoint: Endpoint, body: bytes, *, owner: str) -> Answer:
         asked = read_asked(endpoint, body, model_name=self._proxy.model_name)
-        if self._proxy.balance.is_closed:
+        if self.balance.is_closed:
             raise stopping()
-        if not self._proxy.balance.has_place(owner, most=MOST_UNDER_WAY):
+        if not self.balance.has_place(owner, most=MOST_UNDER_WAY):
             raise ApiError(
-                message=f"{self._proxy.balance.here} requests are here; try again later",
+                message=f"{self.balance.here} requests are here; try again later",
                 code="queue_full",
                 retry_after_s=_RETRY_AFTER_S,
             )
@@ -61,13 +77,12 @@ class FrontBackend(InstanceBackend):
     """
 
     def __init__(self, proxy: Proxy, instances: Mapping[str, Instance], keys: ApiKeys) -> None:
-        super().__init__(proxy)
-        self._instances = instances
+        super().__init__(proxy, instances)
         self._keys = keys
 
     def health(self, http: Request) -> Response:
         """200 while at least one instance takes requests."""
-        balance = self._proxy.balance
+        balance = self.balance
         open_ones = balance.open_instances()
         status = "ok" if open_ones else "no instance is ready"
         if balance.is_closed:
@@ -76,7 +91,7 @@ class FrontBackend(InstanceBackend):
         if self._has_key(http):
             body["requests_under_way"] = balance.under_way
             body["instances"] = {
-                name: self._told(name, is_open=name in open_ones) for name in self._instances
+                name: self._told(name, is_open=name in open_ones) for name in self.instances
             }
         return JSONResponse(body, status_code=200 if open_ones else 503)
 
@@ -89,7 +104,7 @@ class FrontBackend(InstanceBackend):
 
     def _told(self, name: str, *, is_open: bool) -> dict[str, Any]:
         """How an instance is, for people who may ask it."""
-        balance, instance = self._proxy.balance, self._instances[name]
+        balance, instance = self.balance, self.instances[name]
         trouble = balance.trouble_of(name)
         return {
             "condition": instance.state.condition,

@@ -38,7 +38,7 @@ from runtime.http_process import (
 )
 from runtime.instances.command_lines import address_of, launch_of
 from runtime.instances.health import Patience
-from runtime.instances.instance import Instance, SupervisedInstance, look_after
+from runtime.instances.instance import Instance, SupervisedInstance
 from runtime.instances.process import ServerProcess
 from runtime.metrics_port import metrics_route
 from runtime.openai_app import assemble
@@ -136,26 +136,23 @@ async def run(options: Options, wanted: InstanceSet) -> None:
             keys=keys,
             routes=[metrics_route(lambda: metrics_page(balance, instances))],
         )
-        await _serve(options, app, balance, instances)
+        await _serve(options, app, backend)
 
 
-async def _serve(
-    options: Options, app: Starlette, balance: Balance, instances: Mapping[str, Instance]
-) -> None:
+async def _serve(options: Options, app: Starlette, backend: FrontBackend) -> None:
+    balance = backend.balance
     listener = listen(options.host, options.port)
     logger.info("listening on http://%s:%d", options.host, listener.getsockname()[1])
     signals = hear_signals()
-    watching = [asyncio.create_task(look_after(name, each)) for name, each in instances.items()]
+    backend.begin()
 
     async def cut() -> None:
         balance.close()
         balance.cut.set()
-        hurrying = asyncio.create_task(_hurry(signals, instances))
-        await _stop(instances)
+        hurrying = asyncio.create_task(_hurry(signals, backend.instances))
+        await _stop(backend.instances)
         hurrying.cancel()
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        await backend.close()
 
     await serve_until_told(
         HttpServer(app),

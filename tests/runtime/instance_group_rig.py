@@ -168,7 +168,7 @@ async def coordinator(
         )
 
         def backend() -> Backend:
-            return pipeline_backend if service.serving is None else service.serving.backend
+            return service.serving or pipeline_backend
 
         ticking = asyncio.create_task(service.tick())
         stepping = asyncio.create_task(step_forever(stages, dispatcher))
