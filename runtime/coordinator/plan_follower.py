@@ -16,7 +16,7 @@ from runtime.api.access import ApiKeys
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.serving import Routing, Serving
+from runtime.coordinator.serving import Routing, Serving, pages_of
 from runtime.coordinator.tokenizer import CheckpointTokenizer, TokenizerError, load_tokenizer
 from runtime.membership.identity import PLAN_FILE, DataDir
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
@@ -157,10 +157,11 @@ class PlanFollower:
         if known.plan.routing_weights == plan.routing_weights:
             return
         try:
-            self.dispatcher.plans.reweigh(plan, routing=self.routing)
+            known.reweigh(plan, routing=self.routing)
         except PlannerError as error:
             logger.error("the weights stay as they were: %s", error)
             return
+        self.dispatcher.plans.admission.let_in()
         logger.info("generation %d has other routing weights", plan.generation)
 
     async def _serve(self, plan: ServingPlan, *, was_served: bool) -> None:
@@ -177,7 +178,9 @@ class PlanFollower:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
             self.refused_generation = plan.generation
             logger.error("%s", self.trouble)
-            if not self._goes_on_beside(plan):
+            before = self.dispatcher.serving
+            # stages that load it keep what serves now until they are asked to forget that
+            if before is None or pages_of(plan) != pages_of(before.plan):
                 self.dispatcher.serve(None, why_none=REFUSED)
             return
         self.trouble, self.refused_generation = "", None
@@ -186,16 +189,6 @@ class PlanFollower:
     def _tokenizer(self, checkpoint: str) -> CheckpointTokenizer:
         access = None if self.weights is None else self.weights()
         return load_tokenizer(WeightSource.of(checkpoint, access).folder)
-
-    def _goes_on_beside(self, plan: ServingPlan) -> bool:
-        """Whether stages that load `plan` keep what serves now until they are told to forget it."""
-        serving = self.dispatcher.serving
-        return serving is not None and _pages(plan) == _pages(serving.plan)
-
-
-def _pages(plan: ServingPlan) -> tuple[object, ...]:
-    """Whose pages they are, and of what size."""
-    return plan.model_name, plan.checkpoint, plan.num_layers, plan.page_tokens
 
 
 def _stages(plan: ServingPlan) -> ServingPlan:

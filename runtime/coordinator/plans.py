@@ -13,22 +13,14 @@ from dataclasses import dataclass, field
 
 from runtime.coordinator.admission import Admission, Recovery
 from runtime.coordinator.refusals import NotServing
-from runtime.coordinator.serving import Routing, Serving
+from runtime.coordinator.serving import Serving
 from runtime.coordinator.stage_link import StageLink
-from runtime.protocol.control import PeerAddress, ServingPlan
+from runtime.protocol.control import PeerAddress
 
 NO_PLAN = "no plan is deployed; deploy one in the web interface"
 STOPPING = "the coordinator is stopping; ask again, or ask another one"
 RETIRED_AFTER_S = 5.0  # without a STATUS of a plan: no stage of it was missed
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Retired:
-    """Its stages were told to forget it; one spoke of it last at `heard_at`."""
-
-    plan: Serving
-    heard_at: float
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -50,7 +42,8 @@ class Plans:
     leaving: Serving | None = field(init=False, default=None)
     is_closed: bool = field(init=False, default=False)  # no new requests are taken
     _leave_by: float = field(init=False, default=0.0)
-    _retired: list[_Retired] = field(init=False, default_factory=list)
+    # whose stages were asked to forget them, and when one last spoke of it
+    _retired: dict[Serving, float] = field(init=False, default_factory=dict)
     _why_none: str = field(init=False, default=NO_PLAN)
     # new requests wait for the stages of a plan that is not up yet
     _holds: bool = field(init=False, default=False)
@@ -64,16 +57,14 @@ class Plans:
     @property
     def peers(self) -> tuple[PeerAddress, ...]:
         """Every stage there is something to say to; where it moved, as the newest plan says."""
-        plans = [*(retired.plan for retired in self._retired), *self.present]
+        plans = (*self._retired, *self.present)
         return tuple({peer.name: peer for plan in plans for peer in plan.plan.peers}.values())
 
     @property
     def leaving_generation(self) -> int | None:
         """Of the plan before, until none of its stages speaks of it; None: it has gone."""
-        for plan in (self.leaving, *(retired.plan for retired in self._retired)):
-            if plan is not None:
-                return plan.generation
-        return None
+        before = self.leaving or next(iter(self._retired), None)
+        return None if before is None else before.generation
 
     def of(self, generation: int) -> Serving | None:
         """The plan of that generation, if requests run under it or may soon."""
@@ -112,34 +103,24 @@ class Plans:
         checkpoint nothing goes on: requests end with an error.
         """
         before = self.serving
-        if new is not None and before is not None and self._may_await(new, before):
-            self._await(new)
-            return
-        goes_on = new is not None and new.continues(before)
-        self._holds = was_served or (goes_on and before is not None and self._takes(before))
-        if not goes_on:
+        if new is None or before is None or not new.continues(before):
+            self._holds = was_served
             self._fail_all()
             self._retired.clear()
-        elif new is not None and before is not None:
+        elif self._takes(before) and new.stands_beside(before):
+            self._await(new)  # of two that are not up yet, the first that is serves what waits
+            return
+        else:
+            self._holds = was_served or self._takes(before)
             new.router.take_over(before.router)
             for plan in self.present:
                 plan.followed_by = new
-                self._retired.append(_Retired(plan=plan, heard_at=self.clock()))
+                self._retired[plan] = self.clock()
             self.recovery.hand_on(new)
             self.recovery.move(self.admission.running.values())
         self.serving, self.coming, self.leaving = new, None, None
         self._why_none = why_none
         self.link.forget_complaints()
-
-    def reweigh(self, plan: ServingPlan, *, routing: Routing) -> None:
-        """Route by the weights of `plan` from now on; requests that run stay where they are.
-
-        Raises InvalidPlacement; then nothing has changed.
-        """
-        known = self.of(plan.generation)
-        if known is not None:
-            known.reweigh(plan, routing=routing)
-            self.admission.let_in()
 
     def hear_unknown(self, sender: str, generation: int) -> None:
         """A stage serves a generation that is not present here.
@@ -147,9 +128,9 @@ class Plans:
         It is told to forget one that is older than what serves, once that is up, or was to come and
         was overtaken. This process may not have heard yet of one that is newer.
         """
-        for retired in self._retired:
-            if retired.plan.generation == generation:
-                retired.heard_at = self.clock()
+        for plan in self._retired:
+            if plan.generation == generation:
+                self._retired[plan] = self.clock()
         if self.serving is None:
             return
         if generation < self.serving.generation:
@@ -172,13 +153,11 @@ class Plans:
             if not running:
                 self._retire(self.leaving)
                 self.leaving = None
-        self._retired = [
-            retired for retired in self._retired if now - retired.heard_at <= RETIRED_AFTER_S
-        ]
-
-    def _may_await(self, new: Serving, before: Serving) -> bool:
-        """Of two that are not up yet, the first that is serves the requests that wait."""
-        return new.stands_beside(before) and self._takes(before)
+        self._retired = {
+            plan: heard_at
+            for plan, heard_at in self._retired.items()
+            if now - heard_at <= RETIRED_AFTER_S
+        }
 
     def _await(self, new: Serving) -> None:
         """Let it come, and nothing else: what was to come is dropped, what leaves goes at once."""
@@ -209,7 +188,7 @@ class Plans:
 
     def _retire(self, plan: Serving) -> None:
         logger.info("generation %d is retired", plan.generation)
-        self._retired.append(_Retired(plan=plan, heard_at=self.clock()))
+        self._retired[plan] = self.clock()
         self.link.retire(plan.nodes, generation=plan.generation)
 
     def _takes(self, plan: Serving) -> bool:

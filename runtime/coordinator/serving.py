@@ -91,9 +91,9 @@ class Serving:
         # and without those that are; searches a graph per node.
         self._find_spared = lru_cache(maxsize=2)(self._search_spared)
 
-    def continues(self, before: "Serving | None") -> bool:
+    def continues(self, before: "Serving") -> bool:
         """Whether answers begun under `before` can go on: same model, same tokens."""
-        return before is not None and (self.plan.model_name, self.plan.checkpoint) == (
+        return (self.plan.model_name, self.plan.checkpoint) == (
             before.plan.model_name,
             before.plan.checkpoint,
         )
@@ -107,10 +107,7 @@ class Serving:
 
     def stands_beside(self, before: "Serving") -> bool:
         """Whether stages can serve both at once, out of the same pages."""
-        return self.continues(before) and (self.plan.num_layers, self.plan.page_tokens) == (
-            before.plan.num_layers,
-            before.plan.page_tokens,
-        )
+        return pages_of(self.plan) == pages_of(before.plan)
 
     @property
     def generation(self) -> int:
@@ -281,6 +278,11 @@ class Serving:
             if leads_past(silent | spared | {node}, weights=self.plan.routing_weights, cut=cut):
                 spared |= {node}
         return spared
+
+
+def pages_of(plan: ServingPlan) -> tuple[object, ...]:
+    """Whose pages stages keep for a plan, and of what size."""
+    return plan.model_name, plan.checkpoint, plan.num_layers, plan.page_tokens
 
 
 def links_of(pipeline: Pipeline) -> frozenset[Hop]:
