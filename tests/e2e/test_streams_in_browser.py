@@ -3,13 +3,13 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
 
-from tests.answering import answering
+from tests.answering import QuietHandler, answering
 from tests.e2e.person import Person
 from tests.waiting import PATIENCE_S
 
@@ -39,18 +39,18 @@ class Site(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: Site
 
     def do_GET(self) -> None:
         if not self.path.startswith("/events"):
             is_page = self.path == "/"
             kind, content = ("html", PAGE) if is_page else ("javascript", SHELL.read_bytes())
-            self._answer(200, f"text/{kind}", content)
+            self.answer(200, content, f"text/{kind}")
         elif self.server.is_full:
-            self._answer(429, "text/plain", b"too many", again_s=COME_AGAIN_S)
+            self.answer(429, b"too many", "text/plain", Retry_After=str(COME_AGAIN_S))
         elif "topics=" not in self.path:
-            self._answer(400, "text/plain", b"which topics?")
+            self.answer(400, b"which topics?", "text/plain")
         else:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
@@ -58,18 +58,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"retry: 2000\n\n")
             self.wfile.flush()
             self.server.over.wait(PATIENCE_S)
-
-    def _answer(self, status: int, kind: str, content: bytes, *, again_s: int = 0) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        if again_s:
-            self.send_header("Retry-After", str(again_s))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
 
 
 @contextmanager

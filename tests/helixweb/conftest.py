@@ -21,12 +21,14 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.celery import app
+from helixweb.deployment.services import repairing
 from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Cluster
 from helixweb.planning.models import Plan
 from planner.plan_options import PlanOptions
 from planner.serialization import PROBLEM_FORMAT, problem_from_dict
 from tests.e2e import blank_database
+from tests.helixweb.instance_doubles import Instances
 from tests.helixweb.looking import api_of, browser_of
 from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.recorded import recorded
@@ -275,6 +277,34 @@ def api(user: Any) -> APIClient:
 def shell(user: Any, tmp_path: Path) -> Shell:
     """Ada's commands, with a key of hers."""
     return Shell(new_key(user), home=str(tmp_path))
+
+
+@pytest.fixture
+def measured(cluster: Cluster, user: Any) -> Any:
+    """The same cluster, whose agents are asked to measure: `Measured` of test_profiling.py."""
+    from tests.helixweb.test_profiling import Measured
+
+    return recorded(lambda: Measured(cluster, user))
+
+
+@pytest.fixture
+def site(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same cluster and a clock that tests turn: `Site` of test_alerts.py."""
+    from tests.helixweb.test_alerts import Site
+
+    return Site(cluster, monkeypatch)
+
+
+@pytest.fixture
+def two(cluster: Cluster, user: Any) -> Instances:
+    """The same, in which two nodes hold the whole model and serve it alone."""
+    return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
+
+
+@pytest.fixture
+def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repairs of three nodes need no more."""
+    monkeypatch.setattr(repairing, "SEARCH_S", 0.3)
 
 
 @pytest.fixture

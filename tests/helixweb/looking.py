@@ -1,7 +1,11 @@
-"""What tests look for in answers, in texts and in rows."""
+"""What tests look for in answers, in texts and in rows, and who looks."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from django.db import connection
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -48,3 +52,18 @@ def browser_of(user: Any) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def at_once(*works: Callable[[], Any]) -> list[Any]:
+    """What they return; each in its own thread, all begin together."""
+    start = threading.Barrier(len(works))
+
+    def done(work: Callable[[], Any]) -> Any:
+        try:
+            start.wait(60)
+            return work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(works)) as threads:
+        return list(threads.map(done, works))

@@ -1,8 +1,10 @@
 """A double of S3-compatible object storage: objects in memory, spoken to over HTTP."""
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.answering import QuietHandler
 
 ACCESS_KEY = "keeper"
 _PAGE = 2  # few, so that lists come in pages
@@ -20,15 +22,15 @@ class ObjectStorage(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: ObjectStorage
     protocol_version = "HTTP/1.1"
 
     def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        content = self.body()
         if self._is_signed():
             self.server.objects[self._name()] = content
-            self._answer(200)
+            self.answer(200)
 
     def do_GET(self) -> None:
         if not self._is_signed():
@@ -37,19 +39,16 @@ class _Handler(BaseHTTPRequestHandler):
         if "list-type" in query:
             self._list(query)
         elif self._name() in self.server.objects:
-            self._answer(200, self.server.objects[self._name()])
+            self.answer(200, self.server.objects[self._name()])
         else:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
     do_HEAD = do_GET
 
     def do_DELETE(self) -> None:
         if self._is_signed():
             self.server.objects.pop(self._name(), None)
-            self._answer(204)
-
-    def log_message(self, form: str, *arguments: object) -> None:
-        pass
+            self.answer(204)
 
     def _name(self) -> str:
         return unquote(urlsplit(self.path).path).lstrip("/")
@@ -58,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         signed = self.headers.get("Authorization", "")
         if signed.startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/"):
             return True
-        self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+        self.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
         return False
 
     def _list(self, query: dict[str, list[str]]) -> None:
@@ -76,15 +75,8 @@ class _Handler(BaseHTTPRequestHandler):
             f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
         )
         truncated = str(bool(more)).lower()
-        self._answer(
+        self.answer(
             200,
             f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{entries}{next_page}"
             "</ListBucketResult>".encode(),
         )
-
-    def _answer(self, status: int, content: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)

@@ -3,50 +3,30 @@
 import base64
 import hashlib
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.answering import QuietHandler
+
 CLIENT, SECRET = "helixweb", "a secret of the client"
 
 
-class Provider:
+class Provider(ThreadingHTTPServer):
     """`claims` are told of whoever logs in; `spoil` changes a token before it is signed."""
 
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.issuer = f"http://127.0.0.1:{self.server_port}"
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.claims: dict[str, Any] = {"sub": "42", "preferred_username": "grace", "groups": []}
         self.spoil: dict[str, Any] = {}
         self.told: dict[str, Any] = {}  # by userinfo, where it is not what the token says
         self.codes: dict[str, dict[str, str]] = {}
-        provider = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                provider.get(self)
-
-            def do_POST(self) -> None:
-                length = int(self.headers["Content-Length"])
-                form = parse_qs(self.rfile.read(length).decode())
-                provider.token(self, {name: values[0] for name, values in form.items()})
-
-            def log_message(self, *args: Any) -> None:
-                """Nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.issuer = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
 
     def log_in(self, address: str) -> str:
         """What a browser that follows `address` to the provider comes back with: a query."""
@@ -57,27 +37,34 @@ class Provider:
         self.codes[code] = asked
         return urlencode({"code": code, "state": asked["state"]})
 
-    def get(self, http: BaseHTTPRequestHandler) -> None:
-        if http.path == "/.well-known/openid-configuration":
+
+class _Handler(QuietHandler):
+    server: Provider
+
+    def do_GET(self) -> None:
+        provider = self.server
+        if self.path == "/.well-known/openid-configuration":
             paths = {
                 "authorization_endpoint": "authorize",
                 "token_endpoint": "token",
                 "userinfo_endpoint": "userinfo",
                 "jwks_uri": "keys",
             }
-            answer(
-                http, {"issuer": self.issuer} | {k: f"{self.issuer}/{v}" for k, v in paths.items()}
-            )
-        elif http.path == "/keys":
-            public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key()))
-            answer(http, {"keys": [public | {"kid": "one", "alg": "RS256", "use": "sig"}]})
-        elif http.path == "/userinfo" and http.headers["Authorization"] == "Bearer access":
-            answer(http, self.claims | self.told)
+            places = {key: f"{provider.issuer}/{path}" for key, path in paths.items()}
+            self._tell({"issuer": provider.issuer} | places)
+        elif self.path == "/keys":
+            public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(provider.key.public_key()))
+            self._tell({"keys": [public | {"kid": "one", "alg": "RS256", "use": "sig"}]})
+        elif self.path == "/userinfo" and self.headers["Authorization"] == "Bearer access":
+            self._tell(provider.claims | provider.told)
         else:
-            answer(http, {}, status=404)
+            self._tell({}, status=404)
 
-    def token(self, http: BaseHTTPRequestHandler, form: dict[str, str]) -> None:
-        asked = self.codes.pop(form["code"], None)
+    def do_POST(self) -> None:
+        """A token for a code."""
+        provider = self.server
+        form = {name: values[0] for name, values in parse_qs(self.body().decode()).items()}
+        asked = provider.codes.pop(form["code"], None)
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         good = (
@@ -87,25 +74,19 @@ class Provider:
             and asked["redirect_uri"] == form["redirect_uri"]
         )
         if not good or asked is None:
-            answer(http, {"error": "invalid_grant"}, status=400)
+            self._tell({"error": "invalid_grant"}, status=400)
             return
         payload = {
-            "iss": self.issuer,
+            "iss": provider.issuer,
             "aud": CLIENT,
             "exp": int(time.time()) + 60,
             "iat": int(time.time()),
             "nonce": asked["nonce"],
-            **self.claims,
-            **self.spoil,
+            **provider.claims,
+            **provider.spoil,
         }
-        token = jwt.encode(payload, self.key, algorithm="RS256", headers={"kid": "one"})
-        answer(http, {"access_token": "access", "id_token": token, "token_type": "Bearer"})
+        token = jwt.encode(payload, provider.key, algorithm="RS256", headers={"kid": "one"})
+        self._tell({"access_token": "access", "id_token": token, "token_type": "Bearer"})
 
-
-def answer(http: BaseHTTPRequestHandler, document: Any, status: int = 200) -> None:
-    content = json.dumps(document).encode()
-    http.send_response(status)
-    http.send_header("Content-Type", "application/json")
-    http.send_header("Content-Length", str(len(content)))
-    http.end_headers()
-    http.wfile.write(content)
+    def _tell(self, document: Any, status: int = 200) -> None:
+        self.answer(status, json.dumps(document).encode())

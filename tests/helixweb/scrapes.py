@@ -12,8 +12,6 @@ from helixweb.access.scope import WHOLE_SITE
 from helixweb.common.metrics import metrics_page
 from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.monitoring.models import MetricSample
 from planner.domain.pipeline import Pipeline, PipelineStage
 from planner.serialization import plan_from_dict
@@ -68,8 +66,7 @@ def value(text: bytes, name: str, **labels: str) -> float:
 def serve(cluster: Any, user: Any) -> tuple[FakeCluster, Deployment]:
     """A deployment at work: every stage is ready and sends to others, the coordinator reports."""
     joined = FakeCluster(cluster, user)
-    now = timezone.now()
-    deployment = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+    deployment = joined.deploy()
     edges = plan_from_dict(joined.plan.document).flow.edges
     for name, agent in joined.used_agents.items():
         targets = {edge.target for edge in edges if edge.source == name} & set(joined.agents)

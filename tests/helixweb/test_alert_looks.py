@@ -5,7 +5,6 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from test_alerts import Site
@@ -16,13 +15,8 @@ from helixweb.alerting.models import Alert, AlertRule
 from helixweb.alerting.readings import read, with_readings
 from helixweb.common.models import ApiKey
 from helixweb.deployment.models import Deployment, Status
-from helixweb.inventory.models import Cluster, Coordinator, JoinToken, Node
+from helixweb.inventory.models import Coordinator, JoinToken, Node
 from helixweb.monitoring.moment import Moment
-
-
-@pytest.fixture
-def site(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Site:
-    return Site(cluster, monkeypatch)
 
 
 def test_a_cluster_is_looked_at_when_a_rule_may_have_something_to_say(

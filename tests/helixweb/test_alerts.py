@@ -67,11 +67,6 @@ class Site:
 
 
 @pytest.fixture
-def site(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Site:
-    return Site(cluster, monkeypatch)
-
-
-@pytest.fixture
 def hook(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """A receiver on this machine that hooks.example is the name of."""
     settings.HELIX_WEBHOOK_NETWORKS = LOOPBACK

@@ -9,11 +9,8 @@ from django.db import connection
 from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.monitoring.models import MetricSample
 from planner.serialization import plan_from_dict
 from runtime.protocol.phases import Phase
@@ -23,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture
-def joined(joined: FakeCluster, user: Any) -> FakeCluster:
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+def joined(joined: FakeCluster) -> FakeCluster:
+    joined.deploy()
     return joined
 
 

@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.answering import answering
+from tests.answering import QuietHandler, answering
 
 pytestmark = pytest.mark.processes
 
@@ -26,7 +26,7 @@ NAME = "Größe-机器😀"
 COMMAND = [sys.executable, "-m", "helixweb.command_line"]
 
 
-class OneCluster(BaseHTTPRequestHandler):
+class OneCluster(QuietHandler):
     """Lists of clusters have one row, all others none; one event comes, then none for ever."""
 
     over = threading.Event()
@@ -34,7 +34,9 @@ class OneCluster(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/api/v1/events/":
-            self._begin(200, "text/event-stream")
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
             self.wfile.write(b"id: 1\ndata: {}\n\n")
             self.over.wait(WITHIN_S)
             return
@@ -43,27 +45,17 @@ class OneCluster(BaseHTTPRequestHandler):
             "output_tokens": 1, "replanning": "ask",
         }  # fmt: skip
         if path == "/api/v1/clusters/1/":
-            self._answer(200, row)
+            self._rows(200, row)
         elif path == "/api/v1/clusters/1/reach/":
-            self._answer(200, {"processes": 0, "untried": [], "cut": []})
+            self._rows(200, {"processes": 0, "untried": [], "cut": []})
         elif path.count("/") > 4:
-            self._answer(404, {"detail": "There is none."})
+            self._rows(404, {"detail": "There is none."})
         else:
             rows = [row] if path == "/api/v1/clusters/" else []
-            self._answer(200, {"count": len(rows), "results": rows})
+            self._rows(200, {"count": len(rows), "results": rows})
 
-    def _answer(self, status: int, body: Any) -> None:
-        content = json.dumps(body).encode()
-        self._begin(status, "application/json")
-        self.wfile.write(content)
-
-    def _begin(self, status: int, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-
-    def log_message(self, *words: object) -> None:
-        pass
+    def _rows(self, status: int, body: Any) -> None:
+        self.answer(status, json.dumps(body).encode())
 
 
 @pytest.fixture

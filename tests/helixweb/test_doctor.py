@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from helixweb.operations.doctor import machine, members, reach, services
 from helixweb.operations.doctor.findings import Finding, State
 from helixweb.operations.models import Pulse
 from helixweb.versions import product_version
-from tests.answering import answering
+from tests.answering import QuietHandler, answering
 from tests.helixweb.process_doubles import FakeCluster
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -153,20 +153,15 @@ def test_a_port_of_somebody_else_fails_and_a_free_one_does_not() -> None:
     assert one(reach.port("127.0.0.1", port, option="--port")).state is State.OK
 
 
-class _Coordinator(BaseHTTPRequestHandler):
+class _Coordinator(QuietHandler):
     """It has no plan to serve."""
 
     def do_GET(self) -> None:
         is_health = self.path == "/health"
-        self.send_response(503 if is_health else 404)
-        self.end_headers()
-        self.wfile.write(b'{"status": "waiting"}' if is_health else b"{}")
+        self.answer(503, b'{"status": "waiting"}') if is_health else self.answer(404, b"{}")
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return "Sun, 01 Nov 2026 00:00:00 GMT"
-
-    def log_message(self, form: str, *arguments: object) -> None:
-        pass
 
 
 def test_a_port_of_a_coordinator_is_ours() -> None:

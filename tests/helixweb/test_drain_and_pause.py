@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 from process_doubles import FakeAgent, FakeCluster
 from rest_framework.test import APIClient
-from test_repairs import Repaired, short_searches
+from test_repairs import Repaired
 
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Drain, Repair, Status
@@ -18,8 +18,6 @@ from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.markup import tight
 from tests.helixweb.recorded import recorded
-
-__all__ = ["short_searches"]
 
 NODE = "mini"
 

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
-from tests.helixweb.looking import answered, api_of
+from tests.helixweb.looking import answered, api_of, at_once, fresh
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_edits_of_people_and_keys_that_somebody_else_changed_are_refused(
         read = admin.get(where)["ETag"]
         assert admin.get(where, headers={"If-None-Match": read}).status_code == 304
         change()
-        fresh = admin.get(where)["ETag"]
+        newer = admin.get(where)["ETag"]
         patched = "users" in where or "groups" in where
         body = {"is_active": True} if "users" in where else {"members": ["bob"]}
 
@@ -119,8 +120,8 @@ def test_edits_of_people_and_keys_that_somebody_else_changed_are_refused(
             return int(answer.status_code)
 
         assert edit(read) == 412, where
-        assert admin.get(where)["ETag"] == fresh, where
-        assert edit(fresh) in (200, 204), where
+        assert admin.get(where)["ETag"] == newer, where
+        assert edit(newer) in (200, 204), where
 
 
 def test_fields_of_a_key_are_chosen_as_those_of_other_rows(admin: APIClient, user: Any) -> None:
@@ -182,26 +183,17 @@ def test_of_two_edits_at_once_one_wins_and_the_other_is_told(user: Any, cluster:
     node = cluster.nodes.get(name="tower")
     key = create_api_key(name="two", user=user, scopes=["read", "write"]).secret
     reader = APIClient(headers={"Authorization": f"Bearer {key}"})
-    read, begin = tag_of(reader, node), threading.Barrier(2)
-    found: dict[str, int] = {}
+    read = tag_of(reader, node)
 
-    def edit(region: str) -> None:
+    def edit(region: str) -> int:
         client = APIClient(headers={"Authorization": f"Bearer {key}"})
-        begin.wait(30)
-        try:
-            answer = client.patch(address(node), {"region": region}, headers={"If-Match": read})
-            found[region] = answer.status_code
-        finally:
-            connection.close()
+        answer = client.patch(address(node), {"region": region}, headers={"If-Match": read})
+        return int(answer.status_code)
 
-    both = [threading.Thread(target=edit, args=(name,)) for name in ("east", "west")]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join(60)
+    regions = ("east", "west")
+    found = dict(zip(regions, at_once(*(partial(edit, name) for name in regions)), strict=True))
     assert sorted(found.values()) == [200, 412]
-    node.refresh_from_db()
-    assert found[node.region] == 200
+    assert found[fresh(node).region] == 200
     assert Change.unscoped.filter(kind="node", row_id=node.pk, action="changed").count() == 1
 
 

@@ -15,14 +15,8 @@ from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.instance_doubles import Instances, beat_all, plan_by, refused, told
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
-from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
-
-
-@pytest.fixture
-def two(cluster: Cluster, user: Any) -> Instances:
-    return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
 
 
 def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(two: Instances) -> None:

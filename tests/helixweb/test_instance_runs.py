@@ -13,15 +13,9 @@ from helixweb.planning.services.solving import search_for
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
 from tests.helixweb.looking import answered, contains
-from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import SEARCH, claimed, end_with
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
-
-
-@pytest.fixture
-def two(cluster: Cluster, user: Any) -> Instances:
-    return recorded(lambda: Instances(cluster, user, whole=2, method="instances"))
 
 
 def searched() -> Plan:

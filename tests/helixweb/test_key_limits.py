@@ -2,8 +2,6 @@
 
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +20,7 @@ from helixweb.common.models import ApiKey, KeyUsage
 from helixweb.common.peppers import peppers
 from helixweb.inventory.models import Change, Cluster
 from runtime.protocol.control import KeySpending
-from tests.helixweb.looking import answered, denied, fresh
+from tests.helixweb.looking import answered, at_once, denied, fresh
 from tests.helixweb.process_doubles import FakeCoordinator
 
 KEYS = "/api/v1/api-keys/"
@@ -70,21 +68,6 @@ def test_so_many_requests_a_minute_over_rest(user: Any, time_stands_still: None)
     assert 1 <= int(statuses[2].headers["Retry-After"]) <= 60
     ApiKey.objects.update(minute=1)
     assert client.get("/api/v1/nodes/").status_code == 200
-
-
-def at_once(*works: Callable[[], Any]) -> list[Any]:
-    """What they return; each in its own thread, all begin together."""
-    start = threading.Barrier(len(works))
-
-    def done(work: Callable[[], Any]) -> Any:
-        try:
-            start.wait(60)
-            return work()
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(len(works)) as threads:
-        return list(threads.map(done, works))
 
 
 @pytest.mark.django_db(transaction=True)

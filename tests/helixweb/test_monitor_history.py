@@ -12,8 +12,6 @@ from django.utils import timezone
 
 from helixweb.charts.live_flow import FULL_COLOUR, IDLE_COLOUR, NOTHING, load_flow, measured_flow
 from helixweb.charts.plan_graph import PlanGraph
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import latency_columns, points, roll_up, smallest_step_s
 from helixweb.monitoring.models import MetricRollup, MetricSample
@@ -161,8 +159,8 @@ def test_the_page_draws_every_range(cluster: Cluster, browser: Client, age_s: in
         contains(page, f'data-step="{step_s}"', f"One point every {step_s} s")
 
 
-def test_deployments_are_marked_in_charts(joined: FakeCluster, user: Any, browser: Client) -> None:
-    made = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+def test_deployments_are_marked_in_charts(joined: FakeCluster, browser: Client) -> None:
+    made = joined.deploy()
     joined.coordinator.report()
     page = browser.get("/monitor/").content.decode()
     found = re.search(r'<script id="ttft-figure" type="application/json">(.*?)</script>', page)
@@ -244,7 +242,7 @@ def test_charts_can_be_asked_for_anew(cluster: Cluster, user: Any, browser: Clie
     address = {"cluster": cluster.pk, "kind": "ttft", "range": "1h"}
     assert browser.get("/monitor/chart/flow-measured/", address).status_code == 404
     joined = FakeCluster(cluster, user)
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    joined.deploy()
     for name in ("heat", "flow-measured"):
         answer = browser.get(f"/monitor/chart/{name}/", address).json()
         assert set(answer) == {"figure", "summary", "rows"}

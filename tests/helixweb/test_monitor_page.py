@@ -9,8 +9,6 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.phases import Phase
@@ -23,9 +21,9 @@ pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture
-def joined(joined: FakeCluster, user: Any) -> FakeCluster:
+def joined(joined: FakeCluster) -> FakeCluster:
     """All nodes ready."""
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    joined.deploy()
     for agent in joined.used_agents.values():
         agent.beat(Phase.READY, generation=1)
     return joined

@@ -8,8 +8,6 @@ from rest_framework.test import APIClient
 
 from helixweb.common.json_fields import member
 from helixweb.common.models import Event
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring import services
 from helixweb.monitoring.history import points
@@ -189,8 +187,8 @@ def test_an_event_tells_of_nodes_in_a_table_of_as_many_digits_as_pages(cluster: 
     assert tower == dict.fromkeys(table["fields"]) | {"kv_used_pages": 7, "busy_ratio": 0.3333}
 
 
-def test_an_event_has_many_nodes_rarely(joined: FakeCluster, cluster: Cluster, user: Any) -> None:
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=NOW)
+def test_an_event_has_many_nodes_rarely(joined: FakeCluster, cluster: Cluster) -> None:
+    joined.deploy()
     many = {f"node-{number}": 0 for number in range(services.MANY_NODES + 1)}
     for second in range(5):
         keep_report(

@@ -16,16 +16,10 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
 from planner.serialization import problem_from_dict
-from tests.helixweb.recorded import recorded
 from tests.helixweb.test_profiling import Measured
 from tests.helixweb.test_stale_profiles import measure
 
 ENDS = ("laptop", "tower")
-
-
-@pytest.fixture
-def measured(cluster: Cluster, user: Any) -> Measured:
-    return recorded(lambda: Measured(cluster, user))
 
 
 def measure_link(cluster: Cluster, bandwidth_bytes_per_s: float = 1e8) -> None:

@@ -14,9 +14,7 @@ from helixweb.alerting.models import Alert, AlertRule
 from helixweb.alerting.states import State
 from helixweb.common.api_keys import create_api_key
 from helixweb.deployment.models import Deployment, Profiling, Status
-from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.profiling import order_profiling
-from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, RegionLink
 from helixweb.monitoring.checklist import Step, checklist
 from helixweb.monitoring.models import MetricSample
@@ -35,11 +33,6 @@ def steps_of(cluster: Cluster | None, user: Any) -> dict[str, Step]:
 
 def done(cluster: Cluster, user: Any) -> list[str]:
     return [title for title, step in steps_of(cluster, user).items() if step.done]
-
-
-def bring_up(joined: FakeCluster, user: Any) -> None:
-    joined.deploy()
-    joined.ready()
 
 
 def page(browser: Client, **query: Any) -> str:
@@ -106,7 +99,7 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
     assert (steps["Deploy"].done, steps["Deploy"].text) == (False, "The plan can be deployed now.")
     assert steps["Deploy"].url == f"/deployments/new?plan={joined.plan.pk}"
     assert steps["Add machines"].text == "3 joined, 3 online."
-    row = deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=now)
+    row = joined.deploy()
     for ready, agent in enumerate(joined.used_agents.values()):
         step = steps_of(cluster, user)["Deploy"]
         assert not step.done
@@ -133,8 +126,9 @@ def test_a_key_counts_for_its_owner_while_it_may_send_requests(cluster: Cluster,
     assert steps_of(cluster, user)["Create an API key"].done
 
 
-def test_the_steps_fold_after_a_token_came(joined: FakeCluster, user: Any, browser: Client) -> None:
-    bring_up(joined, user)
+def test_the_steps_fold_after_a_token_came(joined: FakeCluster, browser: Client) -> None:
+    joined.deploy()
+    joined.ready()
     joined.coordinator.report(output_tokens_total=0)
     assert '<section class="card" id="first-token"' in page(browser)
     MetricSample.unscoped.all().delete()
@@ -146,8 +140,9 @@ def test_the_steps_fold_after_a_token_came(joined: FakeCluster, user: Any, brows
     assert "first-token" not in refreshed
 
 
-def test_what_serves_is_shown_in_numbers(joined: FakeCluster, user: Any, browser: Client) -> None:
-    bring_up(joined, user)
+def test_what_serves_is_shown_in_numbers(joined: FakeCluster, browser: Client) -> None:
+    joined.deploy()
+    joined.ready()
     flow = joined.plan.flow_tokens_per_s
     joined.coordinator.report(
         output_tokens_per_s=flow / 4, prompt_tokens_per_s=flow / 4, ttft_p50_s=0.25, ttft_p95_s=1.5
@@ -164,9 +159,10 @@ def test_what_serves_is_shown_in_numbers(joined: FakeCluster, user: Any, browser
 
 
 def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(
-    joined: FakeCluster, user: Any, browser: Client
+    joined: FakeCluster, browser: Client
 ) -> None:
-    bring_up(joined, user)
+    joined.deploy()
+    joined.ready()
     joined.coordinator.report(output_tokens_per_s=4321.0)
     assert "4,321" in page(browser)
     long_ago = timezone.now() - timedelta(minutes=1)
@@ -180,7 +176,7 @@ def test_the_cluster_that_serves_is_in_focus_else_the_newest(cluster: Cluster, u
     newer = Cluster.objects.create(name="newer")
     assert focus(WHOLE_SITE) == newer
     joined = FakeCluster(cluster, user)
-    deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+    joined.deploy()
     assert focus(WHOLE_SITE) == cluster
 
 
@@ -191,10 +187,11 @@ def test_a_cluster_is_chosen_by_query_and_must_exist(cluster: Cluster, browser: 
 
 
 def test_a_chart_of_what_serves_moves_beside_what_limits_it_and_what_waits_for_a_person(
-    joined: FakeCluster, cluster: Cluster, user: Any, browser: Client
+    joined: FakeCluster, cluster: Cluster, browser: Client
 ) -> None:
     assert "flow-load" not in page(browser)
-    bring_up(joined, user)
+    joined.deploy()
+    joined.ready()
     joined.coordinator.report()
     html = page(browser)
     for shown in ("flow-load", "tokens", "ttft", "itl", "bottleneck"):

@@ -12,8 +12,6 @@ from process_doubles import FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.options import DeployOptions
-from helixweb.deployment.services import deploying
 from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.models import Origin, Profile
 from helixweb.inventory.services import profile_versions
@@ -47,7 +45,7 @@ class Served:
     """A deployment whose nodes take `longer` times what their profiles say for their decodes."""
 
     def __init__(self, joined: FakeCluster, user: Any) -> None:
-        deploying.deploy(joined.plan, user=user, options=DeployOptions(), now=timezone.now())
+        joined.deploy()
         Deployment.unscoped.update(status=Status.READY)
         self.row = Deployment.unscoped.select_related("plan", "cluster").get()
         self.problem = problem_from_dict(joined.plan.problem)

@@ -29,7 +29,6 @@ from runtime.protocol.profiling import (
     ProfilingProgress,
 )
 from tests.helixweb.looking import answered, denied, fresh, shows
-from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import searched
 
 FIT = FittedEquation(
@@ -87,11 +86,6 @@ class Measured:
     def order(self, name: str) -> Profiling:
         model = LanguageModel.objects.get(pk=self.cluster.model.pk)
         return order_profiling(self.node(name), model, user=self.user, now=timezone.now())
-
-
-@pytest.fixture
-def measured(cluster: Cluster, user: Any) -> Measured:
-    return recorded(lambda: Measured(cluster, user))
 
 
 def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(measured: Measured) -> None:

@@ -93,12 +93,6 @@ class Repaired:
 
 
 @pytest.fixture
-def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three nodes need no more."""
-    monkeypatch.setattr(repairing, "SEARCH_S", 0.3)
-
-
-@pytest.fixture
 def asking(cluster: Cluster, user: Any) -> Repaired:
     return recorded(lambda: Repaired(cluster, user, Replanning.ASK))
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,10 +14,10 @@ import pytest
 from helixweb.operations import supervisor as supervising
 from helixweb.operations.children import Child
 from helixweb.operations.supervisor import Signals, Stopped, Supervisor
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.processes
 
-PATIENCE_S = 300.0
 SLEEPS = "import time; time.sleep(600)"
 ENDS = ((signal.SIGTERM, 5.0),)
 
@@ -53,13 +53,6 @@ def supervisor(said: list[str], clock: Clock) -> Iterator[Supervisor]:
 def child(program: str, *, name: str = "web", log: Path | None = None, **more: object) -> Child:
     arguments = {"ends": ENDS, **more}
     return Child(name=name, command=(sys.executable, "-c", program), log=log, **arguments)  # type: ignore[arg-type]
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def wait_for_end(supervisor: Supervisor) -> None:
@@ -130,7 +123,7 @@ def test_who_does_not_hear_the_first_signal_gets_the_next(tmp_path: Path) -> Non
     )
     supervisor = Supervisor(say=lambda text: None)
     supervisor.start(child(stubborn, ends=((signal.SIGTERM, 0.1), (signal.SIGQUIT, PATIENCE_S))))
-    until((tmp_path / "up").exists)
+    until((tmp_path / "up").exists, "it is up")
     supervisor.stop()
     assert supervisor.kept[0].process.returncode == 0
 
@@ -145,18 +138,24 @@ def test_who_hears_no_signal_is_killed_with_all_it_started(tmp_path: Path) -> No
     )
     supervisor = Supervisor(say=lambda text: None)
     supervisor.start(child(deaf, ends=((signal.SIGTERM, 0.1),)))
-    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("."))
-    grandchild = int((tmp_path / "pid").read_text().rstrip("."))
+    grandchild = written_pid(tmp_path / "pid")
     supervisor.stop()
     assert supervisor.kept[0].process.returncode == -signal.SIGKILL
-    until(lambda: not psutil.pid_exists(grandchild) or _is_zombie(grandchild))
+    until(lambda: has_ended(grandchild), "it has ended")
 
 
-def _is_zombie(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
+    """Whether or not its parent has asked how."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def written_pid(path: Path) -> int:
+    """That a program writes there, with a full stop behind it."""
+    until(lambda: path.exists() and path.read_text().endswith("."), f"{path} is written")
+    return int(path.read_text().rstrip("."))
 
 
 def test_a_long_log_is_cut_and_its_old_part_kept(
@@ -209,8 +208,7 @@ def test_children_of_a_supervisor_that_was_killed_end(tmp_path: Path) -> None:
         "time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", program])
-    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("."))
-    started = int((tmp_path / "pid").read_text().rstrip("."))
+    started = written_pid(tmp_path / "pid")
     process.kill()
     process.wait()
-    until(lambda: not psutil.pid_exists(started) or _is_zombie(started))
+    until(lambda: has_ended(started), "it has ended")

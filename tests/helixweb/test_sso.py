@@ -9,6 +9,7 @@ from django.test import Client
 
 from helixweb.access.models import Grant, Identity
 from helixweb.inventory.models import Change
+from tests.answering import answering
 from tests.helixweb.looking import answered
 from tests.helixweb.openid_provider import CLIENT, SECRET, Provider
 
@@ -17,16 +18,15 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def provider(settings: Any) -> Iterator[Provider]:
-    found = Provider()
-    settings.HELIX_OIDC_ISSUER = found.issuer
-    settings.HELIX_OIDC_CLIENT_ID, settings.HELIX_OIDC_CLIENT_SECRET = CLIENT, SECRET
-    settings.HELIX_OIDC_ROLES = {"staff": "viewer", "ops": "operator", "boss": "admin"}
-    settings.AUTHENTICATION_BACKENDS = [
-        "django.contrib.auth.backends.ModelBackend",
-        "helixweb.access.sso.Backend",
-    ]
-    yield found
-    found.close()
+    with answering(Provider()) as found:
+        settings.HELIX_OIDC_ISSUER = found.issuer
+        settings.HELIX_OIDC_CLIENT_ID, settings.HELIX_OIDC_CLIENT_SECRET = CLIENT, SECRET
+        settings.HELIX_OIDC_ROLES = {"staff": "viewer", "ops": "operator", "boss": "admin"}
+        settings.AUTHENTICATION_BACKENDS = [
+            "django.contrib.auth.backends.ModelBackend",
+            "helixweb.access.sso.Backend",
+        ]
+        yield found
 
 
 def come_in(provider: Provider, client: Client | None = None) -> tuple[Client, Any]:
@@ -111,9 +111,11 @@ def test_a_state_or_a_code_is_good_once_and_in_its_own_browser(provider: Provide
     assert again.headers["Location"].startswith("/login/?sso=")
 
 
-def test_a_provider_that_is_away_is_told_of_and_passwords_work_on(provider: Provider) -> None:
+def test_a_provider_that_is_away_is_told_of_and_passwords_work_on(
+    provider: Provider, settings: Any
+) -> None:
     user = get_user_model().objects.create_superuser("ada", password="correct horse")
-    provider.close()
+    settings.HELIX_OIDC_ISSUER = "http://127.0.0.1:9"
     answer = Client().get("/login/sso/")
     assert answer.headers["Location"] == "/login/?sso=failed"
     browser = Client()

@@ -8,19 +8,13 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Profiling
-from helixweb.inventory.models import Cluster, LanguageModel, Node, Origin, Profile
+from helixweb.inventory.models import LanguageModel, Node, Origin, Profile
 from helixweb.inventory.stale_profiles import stale_profiles
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.profiling import ProfilingPhase, ProfilingProgress
 from tests.helixweb.looking import contains, shows
-from tests.helixweb.recorded import recorded
 from tests.helixweb.test_profiling import FOUND, Measured
-
-
-@pytest.fixture
-def measured(cluster: Cluster, user: Any) -> Measured:
-    return recorded(lambda: Measured(cluster, user))
 
 
 def offer(name: str, budget_bytes: int) -> Node:

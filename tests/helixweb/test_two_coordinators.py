@@ -1,12 +1,10 @@
 """Two coordinators serve one cluster: both get its plan, both are counted, either may be silent."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from process_doubles import FakeCluster, FakeCoordinator
@@ -21,7 +19,7 @@ from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring.chat_proxy import endpoints_of
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
-from tests.helixweb.looking import contains
+from tests.helixweb.looking import at_once, contains
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -142,24 +140,14 @@ def test_both_are_answered_when_they_report_at_the_same_moment(
     fronts: TwoFronts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, now = (fronts.coordinator, fronts.second), timezone.now()
-    at_once = threading.Barrier(len(both))
-
-    def report_at_once(front: FakeCoordinator, tokens: int) -> None:
-        try:
-            at_once.wait(60)
-            front.report(generation=2, output_tokens_total=tokens)
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(len(both)) as threads:
-        for number in range(1, 21):
-            second = now + timedelta(seconds=number)
-            monkeypatch.setattr(timezone, "now", lambda second=second: second)
-            for done in [threads.submit(report_at_once, front, number) for front in both]:
-                done.result()
-            told = LatestReport.unscoped.values_list("report__output_tokens_total", flat=True)
-            assert list(told) == [number, number]
-            assert MetricSample.unscoped.filter(second=int(second.timestamp())).count() == 1
+    for number in range(1, 21):
+        second = now + timedelta(seconds=number)
+        monkeypatch.setattr(timezone, "now", lambda second=second: second)
+        told = {"generation": 2, "output_tokens_total": number}
+        at_once(*(partial(front.report, **told) for front in both))
+        kept = LatestReport.unscoped.values_list("report__output_tokens_total", flat=True)
+        assert list(kept) == [number, number]
+        assert MetricSample.unscoped.filter(second=int(second.timestamp())).count() == 1
 
 
 def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(

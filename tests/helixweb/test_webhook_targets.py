@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from helixweb.alerting.outbound import (
     parse_target,
     post,
 )
-from tests.answering import answering
+from tests.answering import QuietHandler, answering
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
@@ -172,24 +172,15 @@ class Receiver(ThreadingHTTPServer):
         return int(self.server_address[1])
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: Receiver
 
     def do_POST(self) -> None:
-        length = int(self.headers.get("Content-Length", "0"))
-        body = self.rfile.read(length)
-        self.server.asked.append((self.path, dict(self.headers), body))
+        self.server.asked.append((self.path, dict(self.headers), self.body()))
         if self.server.hangs:
             self.server.release.wait(30)
         status, headers, content = self.server.answer
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        self.answer(status, content, **headers)
 
 
 @contextmanager
