@@ -48,8 +48,17 @@ def pages(resolver: URLResolver) -> list[URLPattern]:
 
 
 OF_A_BROWSER = "for browsers alone"
+EDITED = (
+    "cluster", "node", "link", "region-link", "shared-bandwidth", "model", "alert-rule",
+    "alert-channel",
+)  # fmt: skip
+VERBS = {"new": "create", "edit": "partial_update", "delete": "destroy"}
 # The operation, or the operations, that do what the page does.
 OPERATIONS = {
+    f"{name}-{verb}": f"{name.replace('-', '_')}s_{action}"
+    for name in EDITED
+    for verb, action in VERBS.items()
+} | {
     "login": OF_A_BROWSER,  # programs send an API key instead
     "login-link": OF_A_BROWSER,
     "logout": OF_A_BROWSER,
@@ -72,34 +81,16 @@ OPERATIONS = {
     "session-end": "sessions_destroy",
     "nodes-bulk": "nodes_bulk_create nodes_batch_create",
     "join-token-revoke": "join_tokens_destroy",
-    "cluster-new": "clusters_create",
     "cluster-demo": "clusters_demo_create",
     "cluster-import": "clusters_import_create",
-    "cluster-edit": "clusters_partial_update",
-    "cluster-delete": "clusters_destroy",
     "cluster-join": "join_tokens_create",
     "coordinator-delete": "coordinators_destroy",
-    "node-new": "nodes_create",
-    "node-edit": "nodes_partial_update",
-    "node-delete": "nodes_destroy",
-    "link-new": "links_create",
-    "link-edit": "links_partial_update",
-    "link-delete": "links_destroy",
-    "region-link-new": "region_links_create",
-    "region-link-edit": "region_links_partial_update",
-    "region-link-delete": "region_links_destroy",
-    "shared-bandwidth-new": "shared_bandwidths_create",
-    "shared-bandwidth-edit": "shared_bandwidths_partial_update",
-    "shared-bandwidth-delete": "shared_bandwidths_destroy",
     "profile-version-use": "profile_versions_use_create",
     "profile-import": "profiles_import_create",
     "profile-new": "profiles_create",
     "profile-estimate": "profiles_estimate_create",
     "profile-delete": "profiles_destroy",
-    "model-new": "models_create",
     "model-read": "models_create",  # reads the checkpoint as well
-    "model-edit": "models_partial_update",
-    "model-delete": "models_destroy",
     "plan-run-new": "plan_runs_create",
     "plan-run-again": "plan_runs_create",  # with the options of the run
     "plan-run-cancel": "plan_runs_cancel_create",
@@ -128,12 +119,6 @@ OPERATIONS = {
     "node-measure-cancel": "profilings_destroy",
     "links-keep-measured": "clusters_keep_measured_links_create",
     "alert-acknowledge": "alerts_acknowledge_create",
-    "alert-rule-new": "alert_rules_create",
-    "alert-rule-edit": "alert_rules_partial_update",
-    "alert-rule-delete": "alert_rules_destroy",
-    "alert-channel-new": "alert_channels_create",
-    "alert-channel-edit": "alert_channels_partial_update",
-    "alert-channel-delete": "alert_channels_destroy",
     "alert-channel-test": "alert_channels_test_create",
     "alert-channel-secret": "alert_channels_new_secret_create",
     "alert-silence-new": "alert_silences_create",

@@ -21,7 +21,8 @@ from tests.helixweb.request_traces import made_up_trace
 
 OTHERS = (
     "/plans/new?cluster={cluster}", "/plans/new/fit?cluster={cluster}&model={model}",
-    "/nodes/nodes.csv", "/api/v1/clusters/", "/api/v1/nodes/", "/api/v1/plans/", "/api/v1/plan-runs/",
+    "/nodes/nodes.csv",
+    "/api/v1/clusters/", "/api/v1/nodes/", "/api/v1/plans/", "/api/v1/plan-runs/",
     "/api/v1/deployments/", "/api/v1/requests/", "/api/v1/profiles/", "/api/v1/links/",
     "/api/v1/metrics/latest/?cluster={cluster}", "/api/v1/clusters/{cluster}/metrics/",
     "/api/v1/clusters/{cluster}/bottleneck/",
