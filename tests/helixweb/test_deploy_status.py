@@ -1,8 +1,6 @@
 """The status of a deployment as a function of what its nodes report, and the timeline's figure."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.deployment.models import Status
@@ -12,15 +10,6 @@ from helixweb.deployment.settling import (
     verdict_while_stopping,
 )
 from runtime.protocol.phases import Phase
-
-REPORTS = st.builds(
-    NodeReport,
-    name=st.sampled_from(["a", "b", "c"]),
-    phase=st.one_of(st.none(), st.sampled_from(Phase)),
-    message=st.sampled_from(["", "no memory; add some"]),
-    removed=st.booleans(),
-    lost=st.booleans(),
-)
 
 
 def report(
@@ -60,17 +49,6 @@ def test_a_stop_is_over_when_every_node_that_can_be_heard_is_idle(
     reports: list[NodeReport], status: Status
 ) -> None:
     assert verdict_while_stopping(reports).status is status
-
-
-@given(st.lists(REPORTS, min_size=1, max_size=6))
-def test_ready_means_every_node_is_and_what_is_wrong_is_said(reports: list[NodeReport]) -> None:
-    verdict = verdict_in_service(reports)
-    assert (verdict.status is Status.READY) == all(
-        node.phase is Phase.READY and not node.removed and not node.lost for node in reports
-    )
-    assert bool(verdict.message) == (verdict.status in {Status.FAILED, Status.DEGRADED})
-    if verdict.status is Status.DEGRADED:
-        assert all(node.name in verdict.message for node in reports if node.lost)
 
 
 def test_the_timeline_has_a_bar_for_each_span_where_it_belongs() -> None:

@@ -185,9 +185,7 @@ def test_of_a_rule_the_channels_stay_and_what_is_left_out_goes_when_pruned() -> 
     [
         ({"kind": "moon_phase"}, "kind: Value 'moon_phase' is not a valid choice"),
         ({"enabled": 1}, "enabled: 1 is not allowed; give true or false"),
-        ({"enabled": "yes"}, "give true or false"),
         ({"threshold": True}, "the boolean true is not allowed; give a number"),
-        ({"threshold": -1}, "Give a number from 0 to 1e15"),
         ({"clears_at": 99}, "alert rule 'slow': It is over at 99, which is past its threshold"),
         ({"channels": ["ops"]}, "'channels' is not a key of one alert rule"),
     ],
@@ -279,7 +277,6 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     (f"{HEAD}clusters:\n- coordinator_region: x\n", ("(line 3)", "name is missing")),
     (f"{TINY}- name: tiny\n", ("clusters[1] (line 4)", "already at clusters[0]")),
     (f"{TINY}  nodes:\n  - name: a\n    regoin: x\n", ("nodes[0] (line 5)", "'regoin'", "region")),
-    (f"{TINY}  nodes:\n  - name: source\n", ("nodes[0] (line 5)", "reserved")),
     (f"{TINY}  nodes:\n  - name: 7\n", ("name", "7", "in quotes")),
     (f"{TINY}  nodes:\n  - name: a\n    price_per_hour: yes\n", ("price_per_hour", "'yes'")),
     (f"{TINY}  nodes:\n  - name: a\n    gpus: 1.5\n", ("gpus", "1.5", "whole number")),
@@ -296,10 +293,6 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
      ("tower -> laptop", "lacks bandwidth_bytes_per_s, latency_s")),
     (f"{TINY}  links:\n  - {{source: tower, target: attic, bandwidth_bytes_per_s: 1, "
      "latency_s: 0}\n", ("'attic'", "not a node of cluster 'tiny'")),
-    (f"{TINY}  shared_bandwidths:\n  - {{name: s, members: [x], direction: egress, "
-     "scope: nic, bandwidth_bytes_per_s: 1}\n", ("member 'x'", "neither a node nor a region")),
-    (f"{TINY}  shared_bandwidths:\n  - {{name: s, members: [], direction: up, "
-     "scope: nic, bandwidth_bytes_per_s: 1}\n", ("no member",)),
     (f"{TINY}  profiles:\n  - {{model: gpt, name: p, vram_bytes: 1, max_layers: 1, "
      "tokens_per_s: [1.0], kv_capacity_token_layers: [1.0]}\n", ("no model 'gpt'",)),
     (f"{TINY}  profiles:\n  - {{model: tiny-llama, name: big, max_layers: 9}}\n",

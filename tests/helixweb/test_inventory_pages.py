@@ -77,11 +77,9 @@ def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
     ("name", "sent", "field", "said"),
     [
         ("node-new", {"name": "tower", "region": "home"}, "name", "exists already"),
-        ("node-new", {"name": "source", "region": "home"}, "name", "reserved"),
         ("node-new", {"name": "x", "region": "home", "profile_name": "H100"}, "profile_name",
          "H100"),
         ("link-new", {"source": "tower", "target": "mini", **LINK}, "__all__", "exists already"),
-        ("link-new", {"source": "tower", "target": "tower", **LINK}, "__all__", "to itself"),
         ("link-new", {"source": "mini", "target": "tower", "bandwidth_bytes_per_s": "-1",
          "latency_s": "1"}, "bandwidth_bytes_per_s", "greater than 0"),
         ("profile-new", {"name": "x", "vram_bytes": "1", "tokens_per_s": "1 two",

@@ -277,7 +277,7 @@ def test_the_command_makes_lists_and_revokes_keys(
 @pytest.mark.parametrize(
     "words",
     [["ada"], ["eve", "k"], ["ada", "k", "--cluster", "none"], ["ada", "k", "--days", "0"],
-     ["ada", "k", "--network", "x"], ["--revoke", "hlx_none"]],
+     ["ada", "k", "--network", "x"], ["ada", "k", "--scopes", "root"], ["--revoke", "hlx_none"]],
 )  # fmt: skip
 def test_the_command_refuses_by_name_what_cannot_be(user: Any, words: list[str]) -> None:
     with pytest.raises(CommandError):

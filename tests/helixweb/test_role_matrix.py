@@ -18,7 +18,6 @@ from helixweb.access.models import Grant
 from helixweb.access.needs import declared_by, need_of
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
-from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Cluster
 from tests.helixweb.everything import make_world
 from tests.helixweb.looking import api_of
@@ -109,7 +108,6 @@ class World:
         self.ids = make_world()
         self.admin = get_user_model().objects.get(username=self.ids["user"])
         self.other = Cluster.objects.create(name="elsewhere")
-        self._add_what_the_world_lacks()
         self.rows: dict[str, tuple[Any, int | None]] = {"sessions": (1, None)}
         addressed = [
             path
@@ -118,9 +116,6 @@ class World:
         ]
         for collection in {path.split("/")[0] for path in addressed}:
             self.row(collection)
-
-    def _add_what_the_world_lacks(self) -> None:
-        ApiKey.objects.create(name="k", key="0" * 12, secret_hash="0" * 64, user=self.admin)
 
     def client(self, user: Any) -> APIClient:
         return api_of(user)
