@@ -3,8 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from starlette.responses import Response
@@ -16,7 +15,6 @@ from runtime.api.translation import Json, translation_of
 from runtime.disconnect import no_more
 from runtime.protocol.openai import ApiError
 from runtime.protocol.openai_answers import IGNORED_HEADER
-from runtime.tasks import cancel
 
 QUIET_S = 10.0  # a stream says that it lives when nothing else was said for so long
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -84,25 +82,18 @@ class ClientStream:
         async with self._turn:
             await self._write(b"".join(parts), is_last=is_last)
 
-    @asynccontextmanager
-    async def kept_alive(self, headers: Callable[[], Mapping[str, str]]) -> AsyncGenerator[None]:
-        """While inside, send a comment, which clients skip, where nothing was sent for `QUIET_S`.
+    async def keep_alive(self, headers: Callable[[], Mapping[str, str]]) -> None:
+        """Send a comment, which clients skip, where nothing was sent for `QUIET_S`; never return.
 
         The first one begins the stream, with these headers.
         """
-        keeping = asyncio.create_task(self._keep_alive(headers))
-        try:
-            yield
-        finally:
-            await cancel(keeping)
-
-    async def _keep_alive(self, headers: Callable[[], Mapping[str, str]]) -> None:
         while not self.is_ended:
             await asyncio.sleep(self._wrote_s + QUIET_S - time.monotonic())
             async with self._turn:
                 if not self.is_ended and time.monotonic() >= self._wrote_s + QUIET_S:
                     await self._open(headers())
                     await self._write(WAITING, is_last=False)
+        await asyncio.Event().wait()  # what answers has more to do
 
     def _events(self, chunks: Sequence[Json], *, is_last: bool) -> Iterator[bytes]:
         translation = self._translation

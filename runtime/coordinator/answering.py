@@ -253,8 +253,10 @@ class LiveAnswer:
         self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = ClientStream(scope, send)
+        keeping = [client.keep_alive(lambda: self._form.headers)] if self._stream else []
         try:
-            await unless_disconnected(self._answer(ClientStream(scope, send)), receive)
+            await unless_disconnected(self._answer(client), receive, *keeping)
         finally:
             self.end()
 
@@ -310,9 +312,8 @@ class LiveAnswer:
                 await client.respond(await self.whole(), headers)
                 return
             await client.open(headers)
-            async with client.kept_alive(lambda: headers):
-                async for bodies in self.chunks():
-                    await client.send(bodies)
+            async for bodies in self.chunks():
+                await client.send(bodies)
             await client.send([], is_last=True)
         except RequestFailed as failure:
             await client.fail(failure, headers)

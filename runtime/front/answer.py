@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,7 +48,7 @@ from runtime.front.target import (
     Unreachable,
 )
 from runtime.protocol.openai import ApiError
-from runtime.tasks import unless, within
+from runtime.tasks import within
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
 MOST_OPENING_EVENTS = 1000  # kept until the first token
@@ -124,20 +124,15 @@ class Answer:
         self._came_s = asyncio.get_running_loop().time()
         ledger = self._proxy.ledger
         ledger.arrived(self._request, asker=self._asked.asker)
-        client = ClientStream(scope, send)
+        client, cut = ClientStream(scope, send), self._proxy.balance.cut
+        keeping = [client.keep_alive(self._headers)] if self._asked.stream else []
         try:
             with self._proxy.balance.visit(self._asked.asker):
-                await unless_disconnected(self._unless_cut(client), receive)
+                await unless_disconnected(self._answer(client), receive, cut.wait(), *keeping)
+                if cut.is_set() and not client.is_ended:
+                    await unless_disconnected(client.fail(stopping()), receive)
         finally:
             ledger.gone(self._request, failed=self._has_failed)
-
-    async def _unless_cut(self, client: ClientStream) -> None:
-        """The answer, or that the front stops."""
-        cut = self._proxy.balance.cut
-        async with client.kept_alive(self._headers) if self._asked.stream else nullcontext():
-            await unless(cut, self._answer(client))
-        if cut.is_set() and not client.is_ended:
-            await client.fail(stopping())
 
     async def _answer(self, client: ClientStream) -> None:
         """From the first instance that begins to give it."""
