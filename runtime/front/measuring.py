@@ -28,7 +28,7 @@ from planner.latency_fit import CannotFit, Timing, fit_latency_model
 from planner.latency_model import Fit
 from runtime.api.events import usage_of
 from runtime.command_numbers import positive_int
-from runtime.front.asked import FIRST_CHARS_PER_TOKEN, Asked
+from runtime.front.asked import FIRST_CHARS_PER_TOKEN, Asked, read_asked
 from runtime.front.target import (
     InstanceFailed,
     InstanceFull,
@@ -45,6 +45,7 @@ _PATIENCE_S = 300.0  # of one token's answer
 _WORD_CHARS = 5
 _LEAST_GAPS = 2  # of one request while all write; else its step is not told
 _TIMEOUT_S = 300.0
+_ANY_MODEL = "any"  # the instance's own name of it is sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,16 +162,9 @@ def _text(rng: random.Random, chars: int) -> str:
 
 
 def _asked(prompt: str, *, max_tokens: int, stream: bool) -> Asked:
-    return Asked(
-        endpoint="/v1/completions",
-        body={"prompt": prompt, "max_tokens": max_tokens, "temperature": 1.0, "stream": stream},
-        stream=stream,
-        wants_usage=True,
-        choices=1,
-        max_tokens=max_tokens,
-        prompt_chars=len(prompt),
-        prompt_tokens=None,
-    )
+    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 1.0, "stream": stream}
+    content = json.dumps({**body, "model": _ANY_MODEL}).encode()
+    return read_asked("/v1/completions", content, model_name=_ANY_MODEL)
 
 
 def main(argv: list[str]) -> int:
