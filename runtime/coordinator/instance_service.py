@@ -51,8 +51,6 @@ class InstanceService:
             over = [group for group in self._left if not group.balance.here]
             self._groups = [group for group in self._groups if group not in over]
             await asyncio.gather(*(group.close() for group in over))
-            for group in self._groups:
-                group.balance.observe()
             await asyncio.sleep(_TICK_S)
 
     def close(self) -> None:

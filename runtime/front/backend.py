@@ -27,6 +27,7 @@ from runtime.tasks import cancel
 
 MOST_UNDER_WAY = 4096
 _RETRY_AFTER_S = 5.0
+_OBSERVE_EVERY_S = 0.5
 
 
 class InstanceBackend:
@@ -43,12 +44,16 @@ class InstanceBackend:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        self._tasks = [
-            asyncio.create_task(look_after(name, each)) for name, each in self.instances.items()
-        ]
+        works = [look_after(name, each) for name, each in self.instances.items()]
+        self._tasks = [asyncio.create_task(work) for work in (*works, self._observe())]
 
     async def close(self) -> None:
         await cancel(*self._tasks)
+
+    async def _observe(self) -> None:
+        while True:
+            self.balance.observe()
+            await asyncio.sleep(_OBSERVE_EVERY_S)
 
     def model(self) -> dict[str, object]:
         return {"id": self._proxy.model_name}

@@ -228,7 +228,7 @@ class Balance:
             self.turns.call()
 
     def observe(self) -> None:
-        """Tell the router what instances say of themselves; call it about once a second."""
+        """Pass on to the router what instances say of themselves; call it about once a second."""
         for name, instance in self._instances.items():
             self._router.observe_kv_usage(name, instance.load.kv_usage)
             if instance.load.kv_room_tokens is not None:

@@ -52,7 +52,6 @@ from runtime.protocol.instances import (
 from runtime.protocol.logs import begin_logging
 from runtime.serving_options import add_serving_options
 
-_OBSERVE_EVERY_S = 1.0
 _PREDICTORS = ("drawn", "quantile")
 
 logger = logging.getLogger(__name__)
@@ -157,7 +156,6 @@ async def _serve(options: Options, app: Starlette, backend: FrontBackend) -> Non
     await serve_until_told(
         HttpServer(app),
         listener,
-        _observe(balance),
         signals=signals,
         ending=Ending(
             requests=lambda: balance.here,
@@ -211,12 +209,6 @@ async def _hurry(signals: "asyncio.Queue[int]", instances: Mapping[str, Instance
     await taken(signals)
     for each in instances.values():
         each.hurry()
-
-
-async def _observe(balance: Balance) -> None:
-    while True:
-        balance.observe()
-        await asyncio.sleep(_OBSERVE_EVERY_S)
 
 
 def _instance(
