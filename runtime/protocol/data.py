@@ -39,13 +39,14 @@ The types of what is JSON are its format: pydantic reads and writes them within 
 """
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, IntFlag
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from planner.domain.cluster import COORDINATOR
+from runtime.protocol.complaints import first_complaint
 from runtime.protocol.message import Uint16, Uint32, Uint64
 
 _NEVER = -1e30  # a bias; finite, so that a grammar which allows nothing else still has its way
@@ -257,9 +258,18 @@ class MeasureOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tail:
-    """What follows the entries, as JSON: the routes of those with Flag.ROUTE, and what a `Message`
-    has under the same names."""
+class _Told:
+    """What messages of some kinds say beside entries."""
+
+    status: StageStatus | None = None
+    lost_links: Annotated[tuple[Name, ...], Field(max_length=MAX_PEERS)] | None = None
+    measure: MeasureOrder | None = None
+    life: Uint32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tail(_Told):
+    """What follows the entries, as JSON; `routes` are those of entries with Flag.ROUTE."""
 
     __pydantic_config__: ClassVar = ConfigDict(
         strict=True,
@@ -272,20 +282,17 @@ class _Tail:
     )
 
     routes: tuple[Route, ...] = ()
-    status: StageStatus | None = None
-    lost_links: Annotated[tuple[Name, ...], Field(max_length=MAX_PEERS)] | None = None
-    measure: MeasureOrder | None = None
-    life: Uint32 | None = None
 
 
 _TAIL = TypeAdapter(_Tail)
 _NO_TAIL = _Tail()
+_TOLD = tuple(each.name for each in fields(_Told))
 # what a message of these kinds must have, and no other may
 _PARTS = {Kind.STATUS: "status", Kind.LOST_LINKS: "lost_links", Kind.MEASURE: "measure"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(_Told):
     """One message; `payload` is any bytes-like object, sent and received without a copy."""
 
     kind: Kind
@@ -293,10 +300,6 @@ class Message:
     entries: tuple[Entry, ...] = ()
     dtype: DType = DType.NONE
     payload: bytes | bytearray | memoryview = field(default=b"", repr=False)
-    status: StageStatus | None = None
-    lost_links: tuple[str, ...] | None = None
-    measure: MeasureOrder | None = None
-    life: int | None = None
 
     @property
     def is_prefill(self) -> bool:
@@ -340,24 +343,20 @@ def _encode_head(message: Message) -> bytes:
         for entry in message.entries
     ]
     routes = tuple(entry.route for entry in message.entries if entry.route is not None)
-    tail = _Tail(
-        routes=routes,
-        status=message.status,
-        lost_links=message.lost_links,
-        measure=message.measure,
-        life=message.life,
-    )
-    if tail != _NO_TAIL:
+    told = _told_by(message)
+    if routes or told:
+        tail = _Tail(routes=routes, **told)
         parts.append(_TAIL.dump_json(_TAIL.validate_python(tail), exclude_defaults=True))
     return b"".join(parts)
 
 
+def _told_by(message: _Told) -> dict[str, Any]:
+    return {name: told for name in _TOLD if (told := getattr(message, name)) is not None}
+
+
 def _why(error: Exception) -> str:
     """In one line, without what was read: that may be a prompt."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return first_complaint(error) if isinstance(error, ValidationError) else str(error)
 
 
 def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
@@ -374,25 +373,23 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
         if end > len(view):
             raise FrameError(f"malformed frame of {len(view)} bytes: {count} entries need {end}")
         tail = _TAIL.validate_json(bytes(view[end:])) if len(view) > end else _NO_TAIL
+        told = _told_by(tail)
         message = Message(
             kind=Kind(kind),
             generation=generation,
             entries=_decode_entries(view[_HEADER.size : end], tail.routes),
             dtype=DType(dtype),
             payload=payload,
-            status=tail.status,
-            lost_links=tail.lost_links,
-            measure=tail.measure,
-            life=tail.life,
+            **told,
         )
     except FrameError:
         raise
     except (struct.error, ValueError) as error:
         raise FrameError(f"malformed frame of {len(view)} bytes: {_why(error)}") from error
     part = _PARTS.get(message.kind)
-    told = [name for name in _PARTS.values() if getattr(tail, name) is not None]
-    if told != ([] if part is None else [part]):
-        raise FrameError(f"a {message.kind.name} says {', '.join(told) or 'no ' + str(part)}")
+    said = [name for name in _PARTS.values() if name in told]
+    if said != ([] if part is None else [part]):
+        raise FrameError(f"a {message.kind.name} says {', '.join(said) or 'no ' + str(part)}")
     if memoryview(payload).nbytes != payload_bytes:
         raise FrameError(
             f"payload has {memoryview(payload).nbytes} bytes, its header says {payload_bytes}"
