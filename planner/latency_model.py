@@ -27,14 +27,14 @@ class Fit:
 
     `standard_errors` are in the parameters' units, None where there are not more points than
     parameters. Errors are relative, of the points that were fitted. `several_s` is p9, the term
-    that is not the paper's; 0 where that is not fitted.
+    that is not the paper's; 0 where that is not fitted. Of given parameters nothing else is known.
     """
 
     parameters: Terms
-    standard_errors: Terms | None
-    points: int
-    median_error: float
-    worst_error: float
+    standard_errors: Terms | None = None
+    points: int = 0
+    median_error: float = 0.0
+    worst_error: float = 0.0
     several_s: float = 0.0
 
     def seconds(self, batch: float, tokens: float) -> float:

@@ -37,10 +37,6 @@ def instance(slowness: float, room_tokens: int) -> InstanceSpec:
         both, per_request, per_token, base = (slowness * term for term in terms)
         return Fit(
             parameters=(both, per_request, per_token, base),
-            standard_errors=None,
-            points=0,
-            median_error=0.0,
-            worst_error=0.0,
         )
 
     latency = LatencyModel(prefill=fit(4e-4, 0, 0, 0.016), decode=fit(0, 1.5e-3, 0, 0.016))

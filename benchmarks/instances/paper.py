@@ -77,10 +77,6 @@ def latency_of(parameters: Mapping[str, Any], gpu: str, model: str, degree: int)
         both, per_request, per_token, base = terms
         return Fit(
             parameters=(both, per_request, per_token, base),
-            standard_errors=None,
-            points=0,
-            median_error=0.0,
-            worst_error=0.0,
         )
 
     return LatencyModel(

@@ -13,7 +13,6 @@ from planner.capacity import holds_model, layer_limits
 from planner.domain.instance import (
     Backend,
     DegreeRank,
-    EngineTerms,
     InstanceTimes,
     PlannedInstance,
 )
@@ -151,7 +150,7 @@ def machine_of(problem: Problem, node_name: str) -> tuple[Machine, WholeModel]:
 
 def latency_of(times: InstanceTimes) -> LatencyModel:
     """The latency model with these parameters."""
-    return LatencyModel(prefill=_given(times.prefill), decode=_given(times.decode))
+    return LatencyModel(prefill=Fit(parameters=times.prefill), decode=Fit(parameters=times.decode))
 
 
 def _layer_token_bytes(profile: ComputeProfile, layers: int, bytes_per_layer: float) -> float:
@@ -308,9 +307,3 @@ def _instances_on(
 
 def _times(latency: LatencyModel) -> InstanceTimes:
     return InstanceTimes(prefill=latency.prefill.parameters, decode=latency.decode.parameters)
-
-
-def _given(parameters: EngineTerms) -> Fit:
-    return Fit(
-        parameters=parameters, standard_errors=None, points=0, median_error=0.0, worst_error=0.0
-    )

@@ -41,7 +41,9 @@ class EngineTimes(Message):
     decode: Terms
 
     def latency(self) -> LatencyModel:
-        return LatencyModel(prefill=_given(self.prefill), decode=_given(self.decode))
+        return LatencyModel(
+            prefill=Fit(parameters=self.prefill), decode=Fit(parameters=self.decode)
+        )
 
 
 class _Instance(Message):
@@ -211,9 +213,3 @@ def _refuse_twice(what: str, values: Iterable[object]) -> None:
     twice = [value for value, count in Counter(values).items() if count > 1]
     if twice:
         raise ValueError(f"{what} {twice[0]!r} is given to two instances; give each its own")
-
-
-def _given(parameters: tuple[float, float, float, float]) -> Fit:
-    return Fit(
-        parameters=parameters, standard_errors=None, points=0, median_error=0.0, worst_error=0.0
-    )

@@ -22,10 +22,6 @@ SAMPLE = [Lengths(prompt_tokens=100, output_tokens=50)] * 20
 def latency(base_s: float, *, per_token_s: float = 1e-4) -> LatencyModel:
     fit = Fit(
         parameters=(per_token_s, 1e-4, 0.0, base_s),
-        standard_errors=None,
-        points=0,
-        median_error=0.0,
-        worst_error=0.0,
     )
     return LatencyModel(prefill=fit, decode=fit)
 

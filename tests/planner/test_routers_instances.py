@@ -22,10 +22,6 @@ SIZE = RequestSize(prompt_tokens=100, predicted_output_tokens=50)
 def speed(step_s: float, *, room: int = 100_000) -> InstanceSpeed:
     fit = Fit(
         parameters=(0.0, 0.0, 0.0, step_s),
-        standard_errors=None,
-        points=0,
-        median_error=0.0,
-        worst_error=0.0,
     )
     return InstanceSpeed(kv_room_tokens=room, latency=LatencyModel(prefill=fit, decode=fit))
 

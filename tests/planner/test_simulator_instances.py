@@ -12,10 +12,6 @@ from planner.workload.request import Lengths
 def latency(base_s: float, per_request_s: float = 0.0) -> LatencyModel:
     fit = Fit(
         parameters=(0.0, per_request_s, 0.0, base_s),
-        standard_errors=None,
-        points=0,
-        median_error=0.0,
-        worst_error=0.0,
     )
     return LatencyModel(prefill=fit, decode=fit)
 

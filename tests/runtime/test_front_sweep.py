@@ -25,10 +25,6 @@ def fit(*parameters: float) -> Fit:
     both, per_request, per_token, base = parameters
     return Fit(
         parameters=(both, per_request, per_token, base),
-        standard_errors=None,
-        points=0,
-        median_error=0.0,
-        worst_error=0.0,
     )
 
 
