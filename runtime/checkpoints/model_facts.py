@@ -67,7 +67,7 @@ def read_facts(checkpoint: Path) -> ModelFacts:
         sizes = compact_sizes(raw, path=source)
     else:
         tensor_holders(checkpoint)  # refuses a folder without weights
-        sizes = sizes_of(raw, partial(_entries, checkpoint), source=source)
+        sizes = sizes_of(raw, partial(read_all_entries, checkpoint), source=source)
     name = checkpoint.stem if gguf == checkpoint else checkpoint.resolve().name
     facts = facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)
     return facts if gguf is None else facts.model_copy(update={"dtype": f"{GGUF}-{facts.dtype}"})
@@ -77,7 +77,7 @@ def read_sizes(checkpoint: Path, entries: Callable[[], Entries] | None = None) -
     """The sizes of a folder in Hugging Face layout; `entries` of all tensors, where the folder does
     not hold them all. Raises CheckpointError."""
     raw, source = read_model_config(checkpoint)
-    return sizes_of(raw, entries or partial(_entries, checkpoint), source=source)
+    return sizes_of(raw, entries or partial(read_all_entries, checkpoint), source=source)
 
 
 def sizes_of(
@@ -152,7 +152,8 @@ def facts_from(
     )
 
 
-def _entries(checkpoint: Path) -> Entries:
+def read_all_entries(checkpoint: Path) -> Entries:
+    """What the headers of a folder in Hugging Face layout say. Raises CheckpointError."""
     _, holders = tensor_holders(checkpoint)
     files = sorted(set(holders.values()))
     return {name: entry for file in files for name, entry in read_entries(file).items()}

@@ -1,14 +1,15 @@
 """Where the weights of a stage come from: this machine, other nodes, the site, or a hub."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.fetch_progress import Tell
 from runtime.checkpoints.fetching import FetchedCheckpoint, fetch_if_elsewhere
-from runtime.checkpoints.model_facts import read_sizes
+from runtime.checkpoints.model_facts import read_all_entries, read_sizes
 from runtime.checkpoints.peer_stores import OpenPeers, no_peers
+from runtime.checkpoints.safetensors_header import TensorEntry
 from runtime.protocol.weight_access import WeightAccess
 
 Progress = Callable[[int, int], None]  # bytes done, of all
@@ -42,9 +43,13 @@ class WeightSource:
             return cls(folder=Path(checkpoint))
         return cls(folder=fetched.folder, fetched=fetched)
 
+    def entries(self) -> Mapping[str, TensorEntry]:
+        """What headers say of all tensors, also if only some are here. Raises CheckpointError."""
+        return read_all_entries(self.folder) if self.fetched is None else self.fetched.entries()
+
     def sizes(self) -> DecoderSizes:
-        """Sizes of the whole model, also if only some tensors are here. Raises CheckpointError."""
-        return read_sizes(self.folder, None if self.fetched is None else self.fetched.entries)
+        """Sizes of the whole model. Raises CheckpointError."""
+        return read_sizes(self.folder, self.entries)
 
     def fetch(
         self,

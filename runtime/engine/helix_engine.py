@@ -70,7 +70,7 @@ class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
     def _read_sizes(self) -> ModelConfig:
         """See `StageEngine`. Raises UnknownProducts before anything is read, too."""
         cpu_products()
-        return read_config(self.source.folder)
+        return read_config(self.source.folder, self.source.entries)
 
     def wanted(self, names: Collection[str], layers: range) -> set[str]:
         """See `StageEngine`."""

@@ -2,7 +2,7 @@
 can run it. Loads transformers."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,10 +10,11 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from runtime.checkpoints.decoder_sizes import parse_dtype_name, positive
+from runtime.checkpoints.decoder_sizes import parse_dtype_name
+from runtime.checkpoints.model_facts import Entries, sizes_of
 from runtime.checkpoints.splitting import why_no_decoder
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.model_config import DTYPES, ModelConfig
+from runtime.models.model_config import DTYPES, ModelConfig, fields_of
 
 _RUNNABLE_LAYERS = {"full_attention", "sliding_attention"}
 
@@ -37,8 +38,13 @@ class BridgeConfig(ModelConfig):
         return replace(ModelConfig.computed_in(self, dtype_name), hf=hf)
 
 
-def read_bridge_config(checkpoint: Path, raw: Mapping[str, Any]) -> BridgeConfig:
-    """`raw` is the content of config.json. Raises CheckpointError, UnsupportedModel."""
+def read_bridge_config(
+    checkpoint: Path, raw: Mapping[str, Any], entries: Callable[[], Entries]
+) -> BridgeConfig:
+    """`raw` is the content of config.json, `entries` are of all tensors.
+
+    Raises CheckpointError, UnsupportedModel.
+    """
     path = checkpoint / "config.json"
     family = raw.get("model_type")
     dtype_name = parse_dtype_name(raw, path=path)
@@ -59,25 +65,11 @@ def read_bridge_config(checkpoint: Path, raw: Mapping[str, Any]) -> BridgeConfig
         ) from error
     hf.dtype = DTYPES[dtype_name]
     _check_layers(path, hf)
-    model = build_skeleton(hf)
-    layers, parameters = _layers(path, model, hf)
-    sizes = {key: getattr(hf, key, None) for key in ("num_attention_heads", "hidden_size")}
-    num_heads = positive(sizes, "num_attention_heads", path=path)
-    hidden = positive(sizes, "hidden_size", path=path)
+    layers = _layers(path, build_skeleton(hf), hf)
+    # its own names and defaults, of what config.json does not say
+    sizes = sizes_of({**raw, **hf.to_dict()}, entries, source=path)
     return BridgeConfig(
-        num_layers=hf.num_hidden_layers,
-        hidden_size=hidden,
-        intermediate_size=_intermediate(hf),
-        num_heads=num_heads,
-        num_kv_heads=getattr(hf, "num_key_value_heads", None) or num_heads,
-        head_size=getattr(hf, "head_dim", None) or hidden // num_heads,
-        vocab_size=hf.vocab_size,
-        layer_bytes=tuple(count * DTYPES[dtype_name].itemsize for count in parameters),
-        tie_word_embeddings=bool(hf.tie_word_embeddings),
-        max_position_embeddings=_max_positions(hf),
-        dtype_name=dtype_name,
-        hf=hf,
-        layers=layers,
+        **{**fields_of(sizes), "intermediate_size": _intermediate(hf)}, hf=hf, layers=layers
     )
 
 
@@ -126,14 +118,14 @@ def _check_layers(path: Path, hf: Any) -> None:
         )
 
 
-def _layers(path: Path, model: Any, hf: Any) -> tuple[str, tuple[int, ...]]:
-    """Name of the one list of layers and the parameters of each."""
+def _layers(path: Path, model: Any, hf: Any) -> str:
+    """Name of the one list of layers."""
     if getattr(model, "_is_stateful", False):
         raise UnsupportedModel(
             f"{path}: model_type {hf.model_type!r} cannot be run: it carries a state from token "
             "to token, not keys and values"
         )
-    lists = [
+    lists: list[str] = [
         name
         for name, module in model.named_modules()
         if isinstance(module, nn.ModuleList)
@@ -145,8 +137,7 @@ def _layers(path: Path, model: Any, hf: Any) -> tuple[str, tuple[int, ...]]:
             f"{path}: model_type {hf.model_type!r} cannot be run: its layers are no one list "
             f"(found {lists}) or take no attention function from outside"
         )
-    layers = model.get_submodule(lists[0])
-    return lists[0], tuple(sum(each.numel() for each in layer.parameters()) for layer in layers)
+    return lists[0]
 
 
 def _intermediate(hf: Any) -> int:
@@ -154,12 +145,3 @@ def _intermediate(hf: Any) -> int:
     dense = getattr(hf, "intermediate_size", None) or 4 * hf.hidden_size
     experts = getattr(hf, "num_experts_per_tok", None) or 1
     return max(int(dense), experts * int(getattr(hf, "moe_intermediate_size", None) or dense))
-
-
-def _max_positions(hf: Any) -> int:
-    """Beyond the original context `longrope` turns all past tokens anew, which no cache can."""
-    rope = getattr(hf, "rope_parameters", None) or {}
-    original = rope.get("original_max_position_embeddings")
-    if rope.get("rope_type") == "longrope" and original:
-        return min(int(original), int(hf.max_position_embeddings))
-    return int(hf.max_position_embeddings)

@@ -1,7 +1,8 @@
 """What config.json, or the metadata of a GGUF file, says of a model (old and new key names)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from runtime.checkpoints.decoder_sizes import (
 )
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import gguf_file, read_model_config
-from runtime.models.model_config import ModelConfig
+from runtime.checkpoints.model_facts import Entries, read_all_entries
+from runtime.models.model_config import ModelConfig, fields_of
 from runtime.models.rope import Rope, parse_rope
 
 _DEFAULT_WINDOW = 4096
@@ -37,9 +39,9 @@ class CompactConfig(ModelConfig):
     windows: tuple[int | None, ...]
 
 
-def read_config(checkpoint: Path) -> ModelConfig:
+def read_config(checkpoint: Path, entries: Callable[[], Entries] | None = None) -> ModelConfig:
     """The config of a checkpoint: a CompactConfig, or a BridgeConfig for a model that only
-    `transformers` knows. Raises CheckpointError."""
+    `transformers` knows. `entries` are as in `read_sizes`. Raises CheckpointError."""
     raw, path = read_model_config(checkpoint)
     is_gguf = gguf_file(checkpoint) is not None
     quantization = "" if is_gguf else parse_quantization(raw, path=path)
@@ -55,7 +57,7 @@ def read_config(checkpoint: Path) -> ModelConfig:
         return parse_compact(raw, path=path)
     from runtime.models.bridge_config import read_bridge_config  # loads transformers: seconds
 
-    return read_bridge_config(checkpoint, raw)
+    return read_bridge_config(checkpoint, raw, entries or partial(read_all_entries, checkpoint))
 
 
 def parse_compact(raw: Mapping[str, Any], *, path: Path) -> CompactConfig:
@@ -69,7 +71,7 @@ def parse_compact(raw: Mapping[str, Any], *, path: Path) -> CompactConfig:
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: rms_norm_eps: {error}") from None
     return CompactConfig(
-        **{each.name: getattr(sizes, each.name) for each in fields(sizes)},
+        **fields_of(sizes),
         rms_norm_eps=rms_norm_eps,
         rope=rope,
         qkv_bias=family == "qwen2",

@@ -1,6 +1,7 @@
 """What is asked of every model, whichever code runs it: its sizes, and its type in torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
@@ -21,3 +22,8 @@ class ModelConfig(DecoderSizes):
     def dtype(self) -> torch.dtype:
         """The type of weights and activations."""
         return DTYPES[self.dtype_name]
+
+
+def fields_of(sizes: DecoderSizes) -> dict[str, Any]:
+    """By name, for a config with more of them."""
+    return {each.name: getattr(sizes, each.name) for each in fields(sizes)}

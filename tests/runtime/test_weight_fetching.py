@@ -66,7 +66,7 @@ class Node:
 
     def fetch(self, first: int, end: int, name: str = NAME) -> Path:
         fetched = self.open(name)
-        config = read_config(fetched.folder)
+        config = read_config(fetched.folder, fetched.entries)
         WeightSource(folder=fetched.folder, fetched=fetched).fetch(
             partial(wanted_tensors, config, first=first, end=end),
             read_bytes=0,
@@ -83,10 +83,10 @@ def node(tmp_path: Path, hub: HubServer) -> Node:
     return Node(tmp_path / "store", hub)
 
 
-def load(folder: Path, first: int, end: int) -> Decoder:
-    return load_decoder(
-        folder, read_config(folder), first=first, end=end, device=CPU, progress=lambda *_: None
-    )
+def load(folder: Path, first: int, end: int, *, whole: Path | None = None) -> Decoder:
+    """`whole` has all the headers, as a fetched checkpoint reads them from the hub."""
+    config = read_config(whole or folder)
+    return load_decoder(folder, config, first=first, end=end, device=CPU, progress=lambda *_: None)
 
 
 def assert_same(fetched: Path, original: Path, first: int, end: int) -> None:
@@ -166,7 +166,9 @@ def test_a_family_of_the_bridge_fetches_its_own_layers(tmp_path: Path, family: s
     with hub_server({NAME: original}) as hub:
         node = Node(tmp_path / "store", hub)
         for first, end in [(1, 2), (2, LAYERS)]:
-            ours, theirs = load(node.fetch(first, end), first, end), load(original, first, end)
+            fetched = node.fetch(first, end)
+            ours = load(fetched, first, end, whole=original)
+            theirs = load(original, first, end)
             assert isinstance(ours, BridgedDecoder)
             assert isinstance(theirs, BridgedDecoder)
             held, expected = ours.model.state_dict(), theirs.model.state_dict()
