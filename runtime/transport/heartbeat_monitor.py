@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import zmq
@@ -27,7 +28,7 @@ from runtime.protocol.data import Message, encode
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import Echo, encode_link_frame
 from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
-from runtime.transport.port_check import Answer, PortCheck
+from runtime.transport.port_check import listens
 from runtime.transport.wakeup import Wakeup
 from runtime.transport.zmq_sockets import answers
 
@@ -35,13 +36,11 @@ logger = logging.getLogger(__name__)
 
 _LATE_S = 0.1  # a turn of ours that comes later tells nothing of others
 _CHECK_TIMEOUT_S = 1.0
+_CHECKS_AT_ONCE = 32  # each waits in a thread for its answer
 _CHECK_PAUSES_S = (0.05, 2.0)  # the first after so long, each after twice as long, up to
 _COORDINATOR_BEAT_S = 1.0  # one may be watched by a thousand stages
 _TELLS_EVERY_S = 1.0
 _PEERS_AT_FULL_RATE = 200  # with more, each is beaten at more rarely: a beat costs some 60 us
-
-
-_Address = tuple[tuple[str, int], socket.AddressFamily]  # what a `PortCheck` takes
 
 
 class _Watched:
@@ -57,8 +56,7 @@ class _Watched:
         dealer.connect(address.endpoint)  # only now: what the monitor does not see is never told
         self.heartbeats = Heartbeats()
         self.target = _numeric(address.endpoint)
-        self.check: PortCheck | None = None
-        self.checked_s = 0.0
+        self.check: Future[bool | None] | None = None
         self.interval_s = _COORDINATOR_BEAT_S if is_coordinator(peer) else BEAT_INTERVAL_S
         self.beat_s = 0.0  # when the next beat is due
         self.is_broken = False  # the connection, and was not made again
@@ -66,15 +64,9 @@ class _Watched:
         self.check_pause_s = _CHECK_PAUSES_S[1]
 
     def close(self) -> None:
-        self.end_check()
         self.dealer.disable_monitor()
         self.monitor.close(linger=0)
         self.dealer.close(linger=0)
-
-    def end_check(self) -> None:
-        if self.check is not None:
-            self.check.close()
-            self.check = None
 
 
 class HeartbeatMonitor:
@@ -103,6 +95,7 @@ class HeartbeatMonitor:
         # of this thread alone
         self._own_wakeup = Wakeup()
         self._watched: dict[str, _Watched] = {}
+        self._checks = ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="port check")
         self._poller = zmq.Poller()
         self._poller.register(self._own_wakeup.fd, zmq.POLLIN)
         self._due_s = clock()
@@ -130,6 +123,7 @@ class HeartbeatMonitor:
             self._closing = True
         self._own_wakeup.wake()
         self._thread.join()
+        self._checks.shutdown(cancel_futures=True)  # their callbacks wake this thread
         self._own_wakeup.close()
         self.wakeup.close()
 
@@ -177,17 +171,11 @@ class HeartbeatMonitor:
         return not closing
 
     def _wait(self) -> set[Any]:
-        checks = [watched.check for watched in self._watched.values() if watched.check is not None]
-        for check in checks:
-            self._poller.register(check.fd, zmq.POLLIN if check.is_connected else zmq.POLLOUT)
         wakes = [w.next_check_s for w in self._watched.values() if w.is_broken and not w.check]
         if self._told_s is not None:
             wakes.append(self._told_s + _TELLS_EVERY_S)
         wait_s = max(0.0, min((self._due_s, *wakes)) - self._clock())
-        readable = {socket for socket, _ in self._poller.poll(int(wait_s * 1000) + 1)}
-        for check in checks:
-            self._poller.unregister(check.fd)
-        return readable
+        return {socket for socket, _ in self._poller.poll(int(wait_s * 1000) + 1)}
 
     def _follow(self, wanted: Mapping[str, PeerAddress]) -> None:
         for peer, watched in list(self._watched.items()):
@@ -228,7 +216,7 @@ class HeartbeatMonitor:
                 watched.is_broken = False
                 self._beat(watched)
             elif watched.target is not None:
-                watched.end_check()
+                watched.check = None
                 watched.is_broken = True
                 watched.next_check_s, watched.check_pause_s = self._clock(), _CHECK_PAUSES_S[0]
 
@@ -237,19 +225,18 @@ class HeartbeatMonitor:
         now_s = self._clock()
         is_doubtful = watched.is_broken or watched.heartbeats.loss is Loss.SILENT
         if not is_doubtful or watched.target is None:
-            watched.end_check()
+            watched.check = None
             return
-        if watched.check is None:
-            if now_s < watched.next_check_s:
-                return
-            watched.check, watched.checked_s = PortCheck(*watched.target), now_s
-        answer = watched.check.answer()
-        if answer is None and now_s - watched.checked_s < _CHECK_TIMEOUT_S:
+        if watched.check is None and now_s >= watched.next_check_s:
+            watched.check = self._checks.submit(listens, watched.target, within_s=_CHECK_TIMEOUT_S)
+            watched.check.add_done_callback(lambda _: self._own_wakeup.wake())
+        if watched.check is None or not watched.check.done():
             return
-        watched.end_check()
+        is_gone = watched.check.result() is False
+        watched.check = None
         watched.next_check_s = now_s + watched.check_pause_s
         watched.check_pause_s = min(2 * watched.check_pause_s, _CHECK_PAUSES_S[1])
-        if answer is Answer.NONE_LISTENS:
+        if is_gone:
             watched.is_broken = False  # the next connection is another process's
             if watched.heartbeats.end():
                 self._tell(watched, silent_s=watched.heartbeats.silent_s(now_s=now_s))
@@ -295,20 +282,17 @@ class HeartbeatMonitor:
                     watched.dealer.send_multipart(frames, zmq.NOBLOCK)
 
 
-def _numeric(endpoint: str) -> _Address | None:
+def _numeric(endpoint: str) -> tuple[str, int] | None:
     """Where `endpoint` leads if it says so without a name; None: that is known once connected."""
     place = parse_endpoint(endpoint)
-    if place.address is None:
-        return None
-    family = socket.AF_INET6 if place.address.version == 6 else socket.AF_INET
-    return (str(place.address), place.port), family
+    return None if place.address is None else (str(place.address), place.port)
 
 
-def _other_end(fd: int) -> _Address | None:
-    """Whom the connection `fd` of libzmq's leads to; None if it is closed by now."""
+def _other_end(fd: int) -> tuple[str, int] | None:
+    """Where the connection `fd` of libzmq's leads to; None if it is closed by now."""
     try:
         with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as copy:
             host, port = copy.getpeername()[:2]
     except OSError:
         return None
-    return (host, port), socket.AF_INET6 if ":" in host else socket.AF_INET
+    return host, port

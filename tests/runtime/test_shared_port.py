@@ -28,7 +28,7 @@ from runtime.membership.data_address import AddressError
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
 from runtime.transport.measuring import MeasuringLimits
-from runtime.transport.port_check import Answer, PortCheck
+from runtime.transport.port_check import listens
 from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import AsyncZmqTransport
 
@@ -189,20 +189,16 @@ def test_a_method_that_begins_as_a_measurement_does_is_http() -> None:
 def test_a_port_check_is_greeted_while_stages_are_listened_to_and_only_then() -> None:
     async def work(rig: Rig) -> None:
         keys = KeyPair.generate()
-        assert await checked(rig.port) is Answer.NONE_LISTENS  # closed: no stage is listened to
+        assert await checked(rig.port) is False  # closed: no stage is listened to
         coordinator = AsyncZmqTransport(name="c", bind=rig.inner.zmq_endpoint, keys=keys)
-        assert await checked(rig.port) is Answer.LISTENS
+        assert await checked(rig.port) is True
         coordinator.close()
 
     with_coordinator(work)
 
 
-async def checked(port: int) -> Answer:
-    check = PortCheck(("127.0.0.1", port), socket.AF_INET)
-    while (answer := check.answer()) is None:  # noqa: ASYNC110 - polled as it is by its user
-        await asyncio.sleep(0.01)
-    check.close()
-    return answer
+async def checked(port: int) -> bool | None:
+    return await asyncio.to_thread(listens, ("127.0.0.1", port), within_s=PATIENCE_S)
 
 
 def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
