@@ -266,6 +266,7 @@ def _search_served(board: Board, options: PlanOptions) -> PlanForecast | None:
     trial = trials.estimated(board.placement, placer=board.placer)
     forecast_s = min(contest.expected_s(trial, ()), tuned.FORECAST_SHARE * options.time_limit_s)
     searching = stop.earlier(forecast_s)
+    arena.start()
     failed = 0
     for number in range(tuned.STAGE_ROUNDS):
         if searching.is_over() or failed >= tuned.MOST_FAILED_ROUNDS:

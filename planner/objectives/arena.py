@@ -38,6 +38,8 @@ class Arena:
             estimator, names=names, rules=rules, goal=goal, survives=survives
         )
         self._known: dict[Stages, float] = {}
+        self._seeds: dict[Stages, float] = {}  # what was known before the first round
+        self._pool: dict[Stages, float] = {}  # what rounds begin at
 
     @property
     def best(self) -> Placement | None:
@@ -59,7 +61,7 @@ class Arena:
         """Begin from it too, if it is stages."""
         stages = self._search.stages_of(placement)
         if stages is not None:
-            self._keep(stages, self._search.score(stages))
+            _keep(self._known, stages, self._search.score(stages))
 
     def score_of(self, placement: Placement) -> float:
         """0 where it is not stages."""
@@ -96,19 +98,23 @@ class Arena:
             if found.placement is not None:
                 self.offer(found.placement)
 
-    def anneal(self, *, moves: int, hot: float) -> bool:
-        """One round; whether it found better stages."""
-        if not self._known:
-            return False
-        ranked = sorted(self._known, key=self._known.__getitem__, reverse=True)
+    def start(self) -> None:
+        """Before the first round, and to begin again where it did; what was found stays known."""
+        self._seeds = self._seeds or dict(self._known)
+        self._pool = dict(self._seeds)
+
+    def anneal(self, *, moves: int, hot: float) -> None:
+        """One round, from the best since the last start or from another one."""
+        if not self._pool:
+            return
+        ranked = sorted(self._pool, key=self._pool.__getitem__, reverse=True)
         start = ranked[(self._rounds // 2) % len(ranked)] if self._rounds % 2 else ranked[0]
-        before = self.score
         self._rounds += 1
         found = self._search.annealed(
             start, moves=moves, hot=hot, seed=self._seed * 1009 + self._rounds
         )
-        self._keep(found.best, found.score)
-        return self.score > before * (1 + 1e-3)
+        _keep(self._pool, found.best, found.score)
+        _keep(self._known, found.best, found.score)
 
     def walked_from(self, placement: Placement, *, walks: int) -> Iterator[Placement]:
         """Where short random walks lead from it, if it is stages."""
@@ -126,13 +132,6 @@ class Arena:
                 )
             )
 
-    def _keep(self, stages: Stages, score: float) -> None:
-        if score <= 0:
-            return
-        self._known[stages] = score
-        if len(self._known) > tuned.KEPT:
-            del self._known[min(self._known, key=self._known.__getitem__)]
-
     def _fewest_stages(self, problem: Problem) -> int:
         held = sorted(
             (problem.profile_of(node.name).max_layers for node in problem.cluster.nodes),
@@ -144,3 +143,11 @@ class Arena:
             if total >= problem.model.num_layers:
                 return count
         return len(held)
+
+
+def _keep(known: dict[Stages, float], stages: Stages, score: float) -> None:
+    if score <= 0:
+        return
+    known[stages] = score
+    if len(known) > tuned.KEPT:
+        del known[min(known, key=known.__getitem__)]

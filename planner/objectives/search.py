@@ -3,10 +3,11 @@
 1. Candidates from elsewhere (baselines, what ran before, the largest flow) are estimated.
 2. Arenas: the whole cluster, and the parts of every way to divide it into components. Each is
    seeded by the stage patterns of a sweep of hop limits and annealed on the estimate, in rounds of
-   growing length, until rounds in a row find little. After each, the best components of all arenas
-   and baselines that serve most together are one candidate (`planner.objectives.packing`), and
-   arenas far below what their nodes serve in it are given up. With pins there is one arena, of the
-   free nodes, and stages laid around the pins are candidates too.
+   growing length, until rounds in a row find little; then from the seeds again. After each round
+   the best components of all arenas and baselines that serve most together are one candidate
+   (`planner.objectives.packing`), and arenas far below what their nodes serve in it are given up.
+   With pins there is one arena, of the free nodes, and stages laid around the pins are candidates
+   too.
 3. The best placements by estimate, and every baseline that may serve more, are simulated under the
    policy, then neighbours of the leader while there is time (`planner.objectives.contest`). Of
    components those that serve most by simulation are put together again.
@@ -96,6 +97,10 @@ class ServingSearch:
             )
         return trial
 
+    @property
+    def _reached(self) -> float:
+        return self.best.value if self.best else 0.0
+
     def run(self, stop: Stop) -> StopReason:
         """Search; returns why it ended."""
         limit_s = stop.left_s
@@ -111,25 +116,50 @@ class ServingSearch:
             )
         self._offer_best(arenas, stop)
         arenas = [arena for arena in arenas if arena.names]  # none where every node is pinned
+        rounds = self._anneal_from_seeds(arenas, stop, most_rounds=tuned.MOST_ROUNDS)
+        idle, again = 0, stop.within(tuned.STARTS_SHARE_OF_TIME * limit_s)
+        while arenas and idle < tuned.IDLE_STARTS and not again.is_over():
+            before = self._reached
+            self._anneal_from_seeds(arenas, again, most_rounds=rounds, idle_rounds=rounds)
+            after = self._reached
+            idle = 0 if after > before * (1 + tuned.WORTH_A_ROUND) else idle + 1
+        self._offer_others()
+        if stop.is_cancelled():
+            return "cancelled"
+        return "time limit" if stop.left_s <= 0 else "heuristic"
+
+    def _anneal_from_seeds(
+        self,
+        arenas: list[Arena],
+        stop: Stop,
+        *,
+        most_rounds: int,
+        idle_rounds: int = tuned.IDLE_ROUNDS,
+    ) -> int:
+        """Anneal until so many rounds in a row find little; returns how many ran.
+
+        Hopeless arenas leave the list.
+        """
+        for arena in arenas:
+            arena.start()
         idle = 0
-        for number in range(tuned.MOST_ROUNDS):
+        for number in range(most_rounds):
             share = tuned.HOPELESS if number else tuned.HOPELESS_AT_FIRST
-            arenas = [one for one in arenas if one.score >= share * self._packing.worth(one.names)]
-            before = self.best.value if self.best else 0.0
-            if not arenas or stop.is_over() or idle >= tuned.IDLE_ROUNDS:
-                break
+            arenas[:] = [
+                one for one in arenas if one.score >= share * self._packing.worth(one.names)
+            ]
+            before = self._reached
+            if not arenas or stop.is_over() or idle >= idle_rounds:
+                return number
             per_node_s = (
                 tuned.ROUND_SHARE_OF_TIME * stop.left_s / sum(len(one.names) for one in arenas)
             )
             for arena in arenas:
                 self._anneal(arena, number, stop.within(per_node_s * len(arena.names)))
             self._offer_best(arenas, stop)
-            after = self.best.value if self.best else 0.0
+            after = self._reached
             idle = 0 if after > before * (1 + tuned.WORTH_A_ROUND) else idle + 1
-        self._offer_others()
-        if stop.is_cancelled():
-            return "cancelled"
-        return "time limit" if stop.left_s <= 0 else "heuristic"
+        return most_rounds
 
     def decide(self, stop: Stop) -> Outcome | None:
         """Simulate the most promising; None where no candidate serves anything.
@@ -270,7 +300,7 @@ class ServingSearch:
 
     def _offer_others(self) -> None:
         """What simulations may rank above the best by estimate."""
-        least = tuned.WORTH_A_SIMULATION * self.best.value if self.best else 0.0
+        least = tuned.WORTH_A_SIMULATION * self._reached
         if self._whole is not None and self._whole.score >= least:
             for placement in self._whole.placements():
                 self.offer(self._with_pins(placement), placer=PLACER)
