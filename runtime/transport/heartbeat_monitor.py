@@ -13,7 +13,6 @@ coordinators whom it cannot reach: at once, and then every second, as a message 
 import contextlib
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,11 +28,12 @@ from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import Echo, encode_link_frame
 from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
 from runtime.transport.port_check import listens
-from runtime.transport.wakeup import Wakeup
+from runtime.transport.wakeup import PollingThread, Wakeup
 from runtime.transport.zmq_sockets import answers
 
 logger = logging.getLogger(__name__)
 
+_ROUNDED_UP_S = 1e-3  # what polls for whole milliseconds wakes early
 _LATE_S = 0.1  # a turn of ours that comes later tells nothing of others
 _CHECK_TIMEOUT_S = 1.0
 _CHECKS_AT_ONCE = 32  # each waits in a thread for its answer
@@ -69,7 +69,7 @@ class _Watched:
         self.dealer.close(linger=0)
 
 
-class HeartbeatMonitor:
+class HeartbeatMonitor(PollingThread):
     """Owned by a transport; the one that asks whether peers live.
 
     `socket_for` makes a socket to beat on, not connected yet; it is connected here. `wakeup` is
@@ -84,31 +84,27 @@ class HeartbeatMonitor:
         lost_links: Callable[[Collection[str]], Message] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("watch")
         self.wakeup = Wakeup()
         self._socket_for = socket_for
         self._lost_links = lost_links
         self._clock = clock
-        self._lock = threading.Lock()  # of what follows
+        # under the lock
         self._wanted: dict[str, PeerAddress] = {}
         self._news: list[PeerEvent] = []
-        self._closing = False
         # of this thread alone
-        self._own_wakeup = Wakeup()
         self._watched: dict[str, _Watched] = {}
         self._checks = ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="port check")
-        self._poller = zmq.Poller()
-        self._poller.register(self._own_wakeup.fd, zmq.POLLIN)
         self._due_s = clock()
         self._lost: set[str] = set()  # stages; told from the first loss on
-        self._told_s: float | None = None
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._tell_s = float("inf")  # when of those that are lost
         self._thread.start()
 
     def follow(self, peers: Mapping[str, PeerAddress]) -> None:
         """HeartbeatMonitor exactly these from now on; one that moved is another."""
         with self._lock:
             self._wanted = dict(peers)
-        self._own_wakeup.wake()
+        self._wakeup.wake()
 
     def take(self) -> list[PeerEvent]:
         """The news, oldest first."""
@@ -118,28 +114,19 @@ class HeartbeatMonitor:
         return news
 
     def close(self) -> None:
-        """End the thread and its sockets."""
-        with self._lock:
-            self._closing = True
-        self._own_wakeup.wake()
-        self._thread.join()
-        self._checks.shutdown(cancel_futures=True)  # their callbacks wake this thread
-        self._own_wakeup.close()
+        super().close()
         self.wakeup.close()
 
-    def _run(self) -> None:
-        try:
-            while self._turn():
-                pass
-        finally:
-            for watched in self._watched.values():
-                watched.close()
+    def _release(self) -> None:
+        self._checks.shutdown(cancel_futures=True)  # their callbacks wake this thread
+        for watched in self._watched.values():
+            watched.close()
 
-    def _turn(self) -> bool:
-        """Wait for something and do all there is; False when closing."""
-        readable = self._wait()
-        if self._own_wakeup.fd in readable:
-            self._own_wakeup.clear()
+    def _turn(self) -> None:
+        """Wait for something and do all there is."""
+        checks = (w.next_check_s for w in self._watched.values() if w.is_broken and not w.check)
+        wake_s = min((self._due_s, self._tell_s, *checks))
+        readable = self._poll(max(0.0, wake_s - self._clock()) + _ROUNDED_UP_S)
         for watched in self._watched.values():
             if watched.dealer in readable:
                 self._hear(watched)
@@ -164,18 +151,10 @@ class HeartbeatMonitor:
                 if watched.heartbeats.loss is not None:
                     self._tell(watched, silent_s=watched.heartbeats.silent_s(now_s=now_s))
         with self._lock:
-            wanted, closing = self._wanted, self._closing
-        if not closing:
+            wanted = self._wanted
+        if not self._closing:
             self._follow(wanted)
             self._tell_lost_links()
-        return not closing
-
-    def _wait(self) -> set[Any]:
-        wakes = [w.next_check_s for w in self._watched.values() if w.is_broken and not w.check]
-        if self._told_s is not None:
-            wakes.append(self._told_s + _TELLS_EVERY_S)
-        wait_s = max(0.0, min((self._due_s, *wakes)) - self._clock())
-        return {socket for socket, _ in self._poller.poll(int(wait_s * 1000) + 1)}
 
     def _follow(self, wanted: Mapping[str, PeerAddress]) -> None:
         for peer, watched in list(self._watched.items()):
@@ -229,7 +208,7 @@ class HeartbeatMonitor:
             return
         if watched.check is None and now_s >= watched.next_check_s:
             watched.check = self._checks.submit(listens, watched.target, within_s=_CHECK_TIMEOUT_S)
-            watched.check.add_done_callback(lambda _: self._own_wakeup.wake())
+            watched.check.add_done_callback(lambda _: self._wakeup.wake())
         if watched.check is None or not watched.check.done():
             return
         is_gone = watched.check.result() is False
@@ -258,23 +237,21 @@ class HeartbeatMonitor:
         else:
             logger.warning("cannot reach %r: %s", peer, loss)
             self._lost.add(peer)
-            self._told_s = float("-inf")
+            self._tell_s = float("-inf")
 
     def _forget_link(self, peer: str) -> None:
         self._lost.discard(peer)
         self._hurry_telling()
 
     def _hurry_telling(self) -> None:
-        if self._told_s is not None:
-            self._told_s = float("-inf")
+        if self._tell_s < float("inf"):
+            self._tell_s = float("-inf")
 
     def _tell_lost_links(self) -> None:
         now_s = self._clock()
-        if self._lost_links is None or self._told_s is None:
+        if self._lost_links is None or now_s < self._tell_s:
             return
-        if now_s < self._told_s + _TELLS_EVERY_S:
-            return
-        self._told_s = now_s
+        self._tell_s = now_s + _TELLS_EVERY_S
         frames = encode(self._lost_links(self._lost))
         for watched in self._watched.values():
             if is_coordinator(watched.peer):

@@ -5,7 +5,6 @@ sent by that thread itself and never wait for this one, which only sees to what 
 """
 
 import logging
-import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
@@ -37,7 +36,7 @@ from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
 from runtime.transport.receive_stream import MAX_PAYLOAD_BYTES, Bytes, ReceiveStreams
 from runtime.transport.turns import Turns
 from runtime.transport.urgent_connection import UrgentConnection
-from runtime.transport.wakeup import Wakeup
+from runtime.transport.wakeup import PollingThread, Wakeup
 from runtime.transport.zmq_sockets import Peers, answers
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class _Link:
         self.urgent.close()
 
 
-class Lanes:
+class Lanes(PollingThread):
     """Owns the thread and sockets that messages come and go by; a transport calls it.
 
     `router` is handed over to this thread; `dial` makes a socket for a peer by name and says
@@ -94,6 +93,7 @@ class Lanes:
         most_kept: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("lanes")
         self.inbox_wakeup = Wakeup()
         self.turns = Turns(clock)
         self.dropped: Counter[str] = Counter()
@@ -103,19 +103,16 @@ class Lanes:
         self._options = options
         self._most_kept = most_kept
         self._clock = clock
-        self._lock = threading.Lock()  # of what follows
+        # under the lock
         self._inbox: deque[Received] = deque()
         self._inbox_bytes = 0
         self._links: dict[str, _Link] = {}
         self._doomed: list[_Link] = []
         self._dropped_peers: set[str] = set()
         self._measuring: Measuring | None = None
-        self._closing = False
         # of this thread alone
-        self._wakeup = Wakeup()
         self._streams: defaultdict[str, ReceiveStreams] = defaultdict(ReceiveStreams)
         self._delivered_bytes: Counter[str] = Counter()
-        self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
         self._thread.start()
 
     def push(self, peer: str, message: Message) -> None:
@@ -201,12 +198,7 @@ class Lanes:
             return {peer: link.scheduler.stats(now_s) for peer, link in self._links.items()}
 
     def close(self) -> None:
-        """End the thread and its sockets."""
-        with self._lock:
-            self._closing = True
-        self._wakeup.wake()
-        self._thread.join()
-        self._wakeup.close()
+        super().close()
         self.inbox_wakeup.close()
 
     @property
@@ -230,49 +222,40 @@ class Lanes:
             self._wakeup.wake()
         return link
 
-    def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._wakeup.fd, zmq.POLLIN)
-        try:
-            while self._turn(poller):
-                pass
-        finally:
-            for link in (*self._links.values(), *self._doomed):
-                link.close(poller)
-            self._router.close(linger=0)
+    def _release(self) -> None:
+        for link in (*self._links.values(), *self._doomed):
+            link.close(self._poller)
+        self._router.close(linger=0)
 
-    def _turn(self, poller: zmq.Poller) -> bool:
-        """Wait for something and do all there is; False when closing."""
+    def _turn(self) -> None:
+        """Wait for something and do all there is."""
         with self._lock:
             links = list(self._links.values())
-            poller.register(self._router, 0 if self._is_full else zmq.POLLIN)
+            self._poller.register(self._router, 0 if self._is_full else zmq.POLLIN)
             now_s = self._clock()
             if self._measuring is not None and self._measuring.has_ended(now_s):
                 self._measuring = None
             wakes = [link.scheduler.wake_s(now_s=now_s) for link in links]
             wakes += [link.urgent.probe_s for link in links]
             wakes += [] if self._measuring is None else [self._measuring.ends_s]
-        wait_s = max(0.0, min([*wakes, now_s + _LONGEST_WAIT_S]) - now_s)
-        readable = dict(poller.poll(int(wait_s * 1000)))
-        if self._wakeup.fd in readable:
-            self._wakeup.clear()
+        readable = self._poll(min([*wakes, now_s + _LONGEST_WAIT_S]) - now_s)
+        if self._closing:
+            return
         with self._lock:
-            if self._closing:
-                return False
             doomed, self._doomed = self._doomed, []
             dropped, self._dropped_peers = self._dropped_peers, set()
             links = list(self._links.values())
         for link in doomed:
-            link.close(poller)
+            link.close(self._poller)
         for peer in dropped.difference(self._peers.by_name):
             self._streams[peer].forget_chunks()  # half a prompt may be a hundred megabytes
         if self._router in readable:
             self._receive()
         for link in links:
-            is_new = link.dealer not in poller
+            is_new = link.dealer not in self._poller
             if is_new:
                 for socket in link.sockets:
-                    poller.register(socket, zmq.POLLIN)
+                    self._poller.register(socket, zmq.POLLIN)
             if link.dealer in readable:
                 self._hear(link)
             if link.kernel.monitor in readable:
@@ -280,7 +263,6 @@ class Lanes:
             self._serve(link)
             if is_new or link.urgent.fd in readable or self._clock() >= link.urgent.probe_s:
                 link.urgent.tend()
-        return True
 
     def _receive(self) -> None:
         for _ in range(_RECEIVED_AT_ONCE):

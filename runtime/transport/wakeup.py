@@ -1,7 +1,11 @@
-"""Wakes a thread that waits in poll or select; any thread may call `wake`."""
+"""Threads that wait for sockets, and how others wake them."""
 
 import contextlib
 import os
+import threading
+from typing import Any
+
+import zmq
 
 
 class Wakeup:
@@ -28,3 +32,46 @@ class Wakeup:
     def close(self) -> None:
         os.close(self.fd)
         os.close(self._write_fd)
+
+
+class PollingThread:
+    """A thread that owns sockets: waits for them in `_poll` and does all there is in `_turn`.
+
+    Subclasses start it, change what `_lock` guards under it, and wake it by `_wakeup`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._lock = threading.Lock()
+        self._closing = False
+        self._wakeup = Wakeup()
+        self._poller = zmq.Poller()
+        self._poller.register(self._wakeup.fd, zmq.POLLIN)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def close(self) -> None:
+        """End the thread and its sockets."""
+        self._closing = True
+        self._wakeup.wake()
+        self._thread.join()
+        self._wakeup.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._turn()
+        finally:
+            self._release()
+
+    def _turn(self) -> None:
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Close the sockets."""
+        raise NotImplementedError
+
+    def _poll(self, wait_s: float) -> dict[Any, int]:
+        """What is readable, once something is or so much time has passed."""
+        readable = dict(self._poller.poll(int(max(0.0, wait_s) * 1000)))
+        if self._wakeup.fd in readable:
+            self._wakeup.clear()
+        return readable
