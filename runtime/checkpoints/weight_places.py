@@ -50,16 +50,23 @@ class Places:
 
     def first(self, name: HubName, act: Callable[[Repository, HubSettings], ResultT]) -> ResultT:
         """What `act` returns for the first source that has what it asks for. Raises HubError."""
-        return of_first(self.sources, lambda source: self._ask(name, source, act))
 
-    def _ask(
-        self,
-        name: HubName,
-        source: HubSettings,
-        act: Callable[[Repository, HubSettings], ResultT],
-    ) -> ResultT:
-        with _repository(name, source, self.sleep) as repository:
-            return act(repository, source)
+        def ask(source: HubSettings) -> ResultT:
+            with self.repository(name, source) as repository:
+                return act(repository, source)
+
+        return of_first(self.sources, ask)
+
+    @contextmanager
+    def repository(self, name: HubName, source: HubSettings) -> Iterator[Repository]:
+        """Raises HubUnreachable if the network must not be used."""
+        if source.offline:
+            raise HubUnreachable(
+                f"{name.repository} is not all on this machine, and HF_HUB_OFFLINE is set; unset "
+                "it, or give a folder"
+            )
+        with Repository(name, source, sleep=self.sleep) as repository:
+            yield repository
 
 
 def of_first(sources: Sequence[HubSettings], ask: Callable[[HubSettings], ResultT]) -> ResultT:
@@ -84,7 +91,7 @@ def open_name(name: HubName, store: WeightStore, source: HubSettings, places: Pl
     commit = name.revision if name.is_pinned else None
     if commit is None or not (store.folder(name.repository, commit).path / CONFIG).is_file():
         try:
-            commit = _newest_small_files(name, store, source, places.sleep)
+            commit = _newest_small_files(name, store, source, places)
         except HubUnreachable as error:
             commit = store.last_commit(name)
             if commit is None:
@@ -133,13 +140,10 @@ def read_index(repository: Repository) -> tuple[bytes, Mapping[str, str]] | None
 
 
 def _newest_small_files(
-    name: HubName, store: WeightStore, settings: HubSettings, sleep: Callable[[float], None]
+    name: HubName, store: WeightStore, source: HubSettings, places: Places
 ) -> str:
     """Returns the commit."""
-    with (
-        _repository(name, settings, sleep) as repository,
-        disk_errors(store.path),
-    ):
+    with places.repository(name, source) as repository, disk_errors(store.path):
         commit = repository.commit(CONFIG)
         folder = store.folder(name.repository, commit).path
         if not (folder / CONFIG).is_file():
@@ -147,16 +151,3 @@ def _newest_small_files(
             fetch_small_files(repository, folder)
         store.remember_commit(name, commit)
     return commit
-
-
-@contextmanager
-def _repository(
-    name: HubName, settings: HubSettings, sleep: Callable[[float], None]
-) -> Iterator[Repository]:
-    if settings.offline:
-        raise HubUnreachable(
-            f"{name.repository} is not all on this machine, and HF_HUB_OFFLINE is set; unset it, "
-            "or give a folder"
-        )
-    with Repository(name, settings, sleep=sleep) as repository:
-        yield repository
