@@ -258,7 +258,7 @@ def _stage_process(
         relative_speed=launch.relative_speed,
         core_delay=delay_reader(),
         cores_shared_by=lambda peers: None if emulated else _watch_cores(launch, peers),
-        peer_events=sockets.watch_as_stage(generation=launch.assignment.generation).take,
+        peer_events=sockets.watch(generation=launch.assignment.generation).take,
         on_step=sockets.works_on,
         # of an emulated node only the links that it acts as having would say anything
         link_stats=dict if emulated else sockets.link_stats,

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -23,7 +23,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import Message, encode
+from runtime.protocol.data import Kind, Message, encode
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import Echo, encode_link_frame
 from runtime.transport.heartbeats import BEAT_INTERVAL_S, Heartbeats, Loss, PeerEvent
@@ -73,21 +73,21 @@ class HeartbeatMonitor(PollingThread):
     """Owned by a transport; the one that asks whether peers live.
 
     `socket_for` makes a socket to beat on, not connected yet; it is connected here. `wakeup` is
-    readable while there is news to `take`. `lost_links` makes the message about stages that cannot
-    be reached: then coordinators get it, and `take` has news of coordinators only.
+    readable while there is news to `take`. A stage has a `generation`: coordinators are told which
+    stages it cannot reach, and `take` has news of coordinators only.
     """
 
     def __init__(
         self,
         *,
         socket_for: Callable[[PeerAddress], Any],
-        lost_links: Callable[[Collection[str]], Message] | None = None,
+        generation: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__("watch")
         self.wakeup = Wakeup()
         self._socket_for = socket_for
-        self._lost_links = lost_links
+        self._generation = generation
         self._clock = clock
         # under the lock
         self._wanted: dict[str, PeerAddress] = {}
@@ -221,7 +221,7 @@ class HeartbeatMonitor(PollingThread):
                 self._tell(watched, silent_s=watched.heartbeats.silent_s(now_s=now_s))
 
     def _tell(self, watched: _Watched, *, silent_s: float) -> None:
-        if self._lost_links is not None and not is_coordinator(watched.peer):
+        if self._generation is not None and not is_coordinator(watched.peer):
             self._note_link(watched.peer, watched.heartbeats.loss)
             return
         news = PeerEvent(peer=watched.peer, loss=watched.heartbeats.loss, silent_s=silent_s)
@@ -249,10 +249,11 @@ class HeartbeatMonitor(PollingThread):
 
     def _tell_lost_links(self) -> None:
         now_s = self._clock()
-        if self._lost_links is None or now_s < self._tell_s:
+        if self._generation is None or now_s < self._tell_s:
             return
         self._tell_s = now_s + _TELLS_EVERY_S
-        frames = encode(self._lost_links(self._lost))
+        lost = tuple(sorted(self._lost))
+        frames = encode(Message(kind=Kind.LOST_LINKS, generation=self._generation, lost_links=lost))
         for watched in self._watched.values():
             if is_coordinator(watched.peer):
                 with contextlib.suppress(zmq.Again):  # it is told again in a second

@@ -9,7 +9,7 @@ whose key is not among ours does not get past the handshake. In clear it says it
 import asyncio
 import math
 import select
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import zmq
 
 from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import Kind, Message
+from runtime.protocol.data import Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import Received, UnknownPeer
 from runtime.transport.heartbeat_monitor import HeartbeatMonitor
@@ -122,31 +122,20 @@ class DataPlane:
                     self._used.discard(name)
         self._follow()
 
-    def watch(
-        self, *, lost_links: Callable[[Collection[str]], Message] | None = None
-    ) -> HeartbeatMonitor:
-        """Reports whether the peers are there; called once at most."""
+    def watch(self, *, generation: int | None = None) -> HeartbeatMonitor:
+        """Reports whether the peers are there; called once at most.
+
+        A stage gives a `generation` that it serves. It watches the coordinators, and what something
+        was sent to; coordinators are told which of the latter cannot be reached.
+        """
         if self._watch is not None:
             raise RuntimeError("the peers of this transport are watched already")
         self._watch = HeartbeatMonitor(
-            socket_for=partial(self._socket_for, most_waiting=_BEATS_WAITING), lost_links=lost_links
+            socket_for=partial(self._socket_for, most_waiting=_BEATS_WAITING), generation=generation
         )
-        return self._watch
-
-    def watch_as_stage(self, *, generation: int) -> HeartbeatMonitor:
-        """Reports whether coordinators are there; called instead of `watch`.
-
-        It reports to them which stages that something is sent to cannot be reached.
-        """
-
-        def lost_links(peers: Collection[str]) -> Message:
-            names = tuple(sorted(peers))
-            return Message(kind=Kind.LOST_LINKS, generation=generation, lost_links=names)
-
-        monitor = self.watch(lost_links=lost_links)
-        self._used = set()
+        self._used = None if generation is None else set()
         self._follow()
-        return monitor
+        return self._watch
 
     def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
         """Begin to find out what the link to `peer` does, which `link_stats` tells once it is
@@ -259,7 +248,6 @@ class AsyncZmqTransport(DataPlane):
     ) -> None:
         super().__init__(name=name, bind=bind, keys=keys, peers=peers, security=security)
         self._monitor = self.watch()
-        self._follow()
 
     async def receive(self) -> list[Received]:
         """At least one message, all that are there. Safe to cancel: nothing is lost."""

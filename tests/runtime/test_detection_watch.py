@@ -278,7 +278,7 @@ def test_whoever_is_a_coordinator_among_the_peers_is_watched_wherever_it_moves(
 ) -> None:
     stage = ZmqTransport(name="watcher", bind=LOOPBACK, keys=WATCHER)
     try:
-        watching = Watching(stage.watch_as_stage(generation=1))
+        watching = Watching(stage.watch(generation=1))
         peers = [start(), start()]
         for peer in peers:
             peer.address = peer.address.model_copy(update={"name": "coordinator:2"})

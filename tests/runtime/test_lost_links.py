@@ -156,7 +156,7 @@ def test_a_process_tells_of_a_peer_it_sends_to_and_cannot_reach_and_of_no_other(
     processes: dict[str, Process],
 ) -> None:
     coordinator, a, c = processes.values()
-    a.transport.watch_as_stage(generation=4)
+    a.transport.watch(generation=4)
     a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
     a.transport.send("coordinator", Message(kind=Kind.RELEASE, generation=4))
     wait_for_kind(c, Kind.RELEASE)
@@ -167,7 +167,7 @@ def test_a_process_tells_of_a_peer_it_sends_to_and_cannot_reach_and_of_no_other(
 
 def test_a_peer_that_left_the_plan_is_missed_no_more(processes: dict[str, Process]) -> None:
     coordinator, a, c = processes.values()
-    a.transport.watch_as_stage(generation=4)
+    a.transport.watch(generation=4)
     a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
     wait_until_heard(a, "c")
     c.transport.close()
@@ -209,7 +209,7 @@ def test_every_coordinator_is_told_where_it_is_now(processes: dict[str, Process]
     try:
         for coordinator in (moved, second):
             coordinator.transport.set_peers([a.address])
-        a.transport.watch_as_stage(generation=4)
+        a.transport.watch(generation=4)
         a.transport.send("c", Message(kind=Kind.RELEASE, generation=4))
         wait_until_heard(a, "c")
         a.transport.set_peers([moved.address, second.address, c.address])
