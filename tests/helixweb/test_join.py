@@ -1,9 +1,8 @@
 """Machines join with a token and keep their identity ever after."""
 
-import json
 import uuid
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from rest_framework.test import APIClient
 from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, Node, NodeState
 from helixweb.inventory.services import errors, joining, presence, records
 from runtime.protocol.control import Hardware, RegisterRequest, Role
-from tests.e2e import blank_database
-from tests.helixweb.looking import answered, contains
-from tests.programs import run_python
+from tests.helixweb.looking import answered, at_once, contains
 
 HARDWARE = Hardware(hostname="h", cpu_count=4, memory_bytes=8_000, memory_budget_bytes=4_000)
 
@@ -242,54 +239,24 @@ def test_what_no_row_can_hold_is_refused_by_name(
     assert JoinToken.unscoped.get().used_at is None
 
 
-RACE = """
-import json, sys, threading, uuid
-import django; django.setup()
-from django.contrib.auth import get_user_model
-from django.db import connection
-from django.utils import timezone
-from helixweb.inventory.models import Cluster, Node
-from helixweb.inventory.services import joining, records
-from runtime.protocol.control import Hardware, RegisterRequest
-cluster = records.create(Cluster, name="race")
-ada = get_user_model().objects.create_user("ada")
-start, outcomes = threading.Barrier(6), []
-def race(token, number):
-    request = RegisterRequest(
-        join_token=token.secret, role="node", node_uuid=str(uuid.uuid4()), name="node",
-        may_rename=True, data_endpoint=f"tcp://127.0.0.1:{number + 1}",
-        data_public_key=str(number).rjust(40, "k"),
-        hardware=Hardware(hostname="h", cpu_count=1, memory_bytes=1, memory_budget_bytes=1))
-    start.wait()
-    try:
-        joining.register(request, timezone.now(), from_this_machine=True)
-        outcomes.append("joined")
-    except joining.TokenUsed:
-        outcomes.append("used")
-    finally:
-        connection.close()
-for machines in (1, 2):
-    Node.unscoped.all().delete()
-    token = joining.create_join_token(cluster, "node", ada, machines=machines)
-    threads = [threading.Thread(target=race, args=(token, n)) for n in range(6)]
-    [thread.start() for thread in threads]; [thread.join() for thread in threads]
-    print(json.dumps([sorted(outcomes), sorted(node.name for node in Node.unscoped.all())]))
-    outcomes.clear()
-"""
-
-
-@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("machines", [1, 2])
 def test_of_many_machines_racing_with_one_token_one_joins(
-    tmp_path: Path, blank_sqlite: Path
+    cluster: Cluster, user: Any, machines: int
 ) -> None:
-    data = tmp_path / "data"
-    blank_database.put(blank_sqlite, data)
-    settings = {"HELIX_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "helixweb.settings"}
-    done = run_python("-c", RACE, environ=settings)
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
-        [["joined"] + ["used"] * 5, ["node"]],
-        [["joined"] * 2 + ["used"] * 4, ["node", "node-2"]],
-    ]
+    token = joining.create_join_token(cluster, "node", user, machines=machines).secret
+
+    def race(number: int) -> str:
+        try:
+            join(token, name="node", may_rename=True, **place(number))
+        except joining.TokenUsed:
+            return "used"
+        return "joined"
+
+    outcomes = at_once(*(partial(race, number) for number in range(6)))
+    assert sorted(outcomes) == ["joined"] * machines + ["used"] * (6 - machines)
+    made = cluster.nodes.filter(uuid__isnull=False).values_list("name", flat=True)
+    assert sorted(made) == ["node", "node-2"][:machines]
 
 
 def test_rest_shows_the_secret_once_with_its_command(api: APIClient, cluster: Cluster) -> None:
