@@ -9,6 +9,7 @@ from helixweb.demo.processes import Processes
 from helixweb.demo.scenario import WORKER_COMMAND
 from tests.e2e import blank_database
 from tests.programs import ROOT, run_python
+from tests.runtime.ended import has_ended
 from tests.waiting import until
 
 ORPHAN = """
@@ -41,11 +42,3 @@ def test_the_processes_of_a_killed_worker_end(tmp_path: Path, blank_sqlite: Path
 def test_beat_ends_that_begins_after_its_worker_was_killed(tmp_path: Path) -> None:
     """Whoever reads what it says waits for the last that may say something."""
     run_python("-c", ORPHAN, environ={"HELIX_DATA_DIR": str(tmp_path)})
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Also if whoever inherited it has not looked yet how it ended."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

@@ -21,6 +21,7 @@ from helixweb.operations.asking import answers
 from tests.certificate import write_certificate
 from tests.e2e import blank_database
 from tests.programs import NO_SERVICES, ROOT, helixweb
+from tests.runtime.ended import has_ended
 from tests.shaped_links.network import require_shaping
 from tests.waiting import PATIENCE_S, until
 
@@ -77,13 +78,6 @@ class Up:
         return code
 
 
-def lives(process: psutil.Process) -> bool:
-    """Not one that has ended and that nobody has asked how, either."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 @contextlib.contextmanager
 def started(
     data: Path, environ: Mapping[str, str] = NO_SERVICES, words: Sequence[str] = ()
@@ -128,7 +122,7 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
 
         everyone = psutil.Process(up.process.pid).children(recursive=True)
         assert up.stop(signal.SIGINT) == 0
-        until(lambda: not [child for child in everyone if lives(child)], "all have ended")
+        until(lambda: all(map(has_ended, everyone)), "all have ended")
     secret = (data / "secret_key").read_text()
     assert (data / "secret_key").stat().st_mode & 0o777 == 0o600
 

