@@ -77,8 +77,7 @@ def is_refused(user: object, method: str, path: str) -> bool:
     ],
 )  # fmt: skip
 def test_nothing_is_offered_that_would_be_refused(world: World, role: str, where: str) -> None:
-    people = world.people(world.ids["cluster"])
-    user = next(one.user for one in people if (one.role, one.where) == (role, where))
+    user = world.person(role, where)
     ids = {key: value for key, value in world.ids.items() if key != "cluster"}
     client = browser_of(user)
     pages = [page.format(cluster=world.ids["cluster"], **ids) for page in PAGES]
@@ -131,8 +130,7 @@ def test_whoever_takes_a_role_back_on_a_clusters_page_stays_there(world: World) 
 
 def test_a_viewer_is_told_why_there_is_nothing_to_press(world: World) -> None:
     cluster = world.ids["cluster"]
-    people = world.people(cluster)
-    user = next(one.user for one in people if (one.role, one.where) == ("viewer", "row"))
+    user = world.person("viewer", "row")
     Grant.objects.create(user=user, cluster=world.other, role="operator")
     client = browser_of(user)
     page = tight(client.get(f"/clusters/{cluster}/").content.decode())
@@ -144,11 +142,8 @@ def test_a_viewer_is_told_why_there_is_nothing_to_press(world: World) -> None:
 
 def test_a_viewer_of_a_node_is_shown_its_links_and_offered_no_change(world: World) -> None:
     cluster, node = world.ids["cluster"], world.ids["node"]
-    people = world.people(cluster)
-    client = Client()
     for role, words, edits in (("viewer", "All links", 0), ("operator", "Edit", 2)):
-        person = next(one for one in people if (one.role, one.where) == (role, "row"))
-        client.force_login(person.user)
+        client = browser_of(world.person(role, "row"))
         page = tight(client.get(f"/clusters/{cluster}/nodes/{node}/").content.decode())
         assert re.search(rf'#links">{words}</a>', page), role
         assert page.count(">Edit<") == edits, role

@@ -154,6 +154,11 @@ class World:
                 )
         return found
 
+    def person(self, role: str, where: str) -> Any:
+        """The user of that role, on the cluster that serves, on another, or on the site."""
+        people = self.people(self.ids["cluster"])
+        return next(one.user for one in people if (one.role, one.where) == (role, where))
+
     def _user(self, name: str, role: str | None, cluster: int | None) -> Any:
         user, is_new = get_user_model().objects.get_or_create(username=name)
         if is_new and role is not None:
@@ -233,9 +238,7 @@ def test_every_operation_is_for_whom_the_table_says(world: World) -> None:
 
 def test_lists_have_no_row_of_a_cluster_that_one_may_not_see(world: World) -> None:
     """Whatever belongs to a cluster says so by its model; a list of it is empty elsewhere."""
-    people = world.people(world.ids["cluster"])
-    elsewhere = next(one for one in people if (one.role, one.where) == ("operator", "other"))
-    client = world.client(elsewhere.user)
+    client = world.client(world.person("operator", "other"))
     for method, path in operations():
         if method != "GET" or path.count("/") != 1 or not path.endswith("/"):
             continue

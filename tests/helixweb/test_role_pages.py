@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
-from django.test import Client, RequestFactory
+from django.test import RequestFactory
 from django.urls import get_resolver, resolve
 
 from helixweb.access import gate
@@ -119,7 +119,7 @@ def test_every_page_is_for_whom_the_table_says(world: World) -> None:
 
 def test_pages_pass_the_gate_on_their_way(world: World) -> None:
     """The whole way through the site, for somebody without any role."""
-    client = browser_of(world.people(world.ids["cluster"])[0].user)
+    client = browser_of(world.person("", "site"))
     for name, (look, change) in PAGES.items():
         path, _ = address(world, EVERY_PAGE[name])
         for ask, need in ((client.get, look), (client.post, change)):
@@ -129,9 +129,7 @@ def test_pages_pass_the_gate_on_their_way(world: World) -> None:
 
 def test_pages_tell_nothing_of_a_cluster_that_one_may_not_see(world: World) -> None:
     Node.objects.create(cluster=world.other, name="lonely")
-    people = world.people(world.ids["cluster"])
-    elsewhere = next(one for one in people if (one.role, one.where) == ("operator", "other"))
-    client = browser_of(elsewhere.user)
+    client = browser_of(world.person("operator", "other"))
     for name, (look, _) in PAGES.items():
         template = EVERY_PAGE[name]
         if look not in ("viewer", "operator", "own") or "<" in template:
@@ -149,18 +147,14 @@ def test_pages_tell_nothing_of_a_cluster_that_one_may_not_see(world: World) -> N
 
 def test_a_chart_that_somebody_else_had_drawn_is_not_shown_from_the_cache(world: World) -> None:
     path = f"/monitor/chart/heat/?cluster={world.ids['cluster']}"
-    admin, people = Client(), world.people(world.ids["cluster"])
-    admin.force_login(world.admin)
-    assert admin.get(path).status_code == 200
-    elsewhere = next(one for one in people if (one.role, one.where) == ("operator", "other"))
-    stranger = browser_of(elsewhere.user)
-    assert stranger.get(path).status_code == 404
+    assert browser_of(world.admin).get(path).status_code == 200
+    assert browser_of(world.person("operator", "other")).get(path).status_code == 404
 
 
 def test_a_viewer_of_one_cluster_and_operator_of_another_names_rows_of_both(world: World) -> None:
     """What one may see but not change is refused when a body names it; what one may not see is
     not there."""
-    user = world.people(world.ids["cluster"])[0].user
+    user = world.person("", "site")
     Grant.objects.create(user=user, cluster_id=world.ids["cluster"], role=Role.VIEWER)
     Grant.objects.create(user=user, cluster=world.other, role=Role.OPERATOR)
     client = world.client(user)
