@@ -13,7 +13,6 @@ from django.utils import timezone
 from helixweb.access import roles_of_holders
 from helixweb.access.roles import Role
 from helixweb.common import login_links
-from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Job
 from helixweb.deployment.models import NodeAssignment
 from helixweb.deployment.profiling import order_profiling
@@ -176,7 +175,6 @@ def _others(name: str, *, spare: Any, user: Any, plan: Any, now: datetime) -> di
         Node(cluster=many, name=f"extra-{number}", region="home") for number in range(60)
     )
     joining.create_join_token(spare, "node", user)
-    create_api_key(name="k", user=user, scopes=["read"])
     second = make_plan(plan.cluster, without="mini")
     replan = clusters.replanned(plan, second, user=user, now=now)
     return {

@@ -15,6 +15,7 @@ from rest_framework.test import APIClient
 from helixweb.access import keys, people, roles_of_holders
 from helixweb.access.roles import Role
 from helixweb.common.api_keys import create_api_key
+from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
 from tests.helixweb.looking import answered, api_of, at_once, fresh
@@ -121,6 +122,15 @@ def test_edits_of_people_and_keys_that_somebody_else_changed_are_refused(
         assert edit(read) == 412, where
         assert admin.get(where)["ETag"] == newer, where
         assert edit(newer) in (200, 204), where
+
+
+def test_fields_of_a_key_are_chosen_as_those_of_other_rows(admin: APIClient, user: Any) -> None:
+    create_api_key(name="k", user=user, scopes=["read"])
+    (row,) = admin.get("/api/v1/api-keys/?fields=name,used").json()["results"]
+    assert row.keys() == {"name", "used"}
+    pk = ApiKey.objects.get().pk
+    assert admin.get(f"/api/v1/api-keys/{pk}/?fields=name").json() == {"name": "k"}
+    assert admin.get("/api/v1/api-keys/?fields=secret_hash").status_code == 400
 
 
 def test_if_match_is_refused_where_nothing_is_compared(api: APIClient, node: Node) -> None:

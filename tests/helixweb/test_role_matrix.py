@@ -18,6 +18,7 @@ from helixweb.access.models import Grant
 from helixweb.access.needs import declared_by, need_of
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
+from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Cluster
 from tests.helixweb.everything import make_world
 from tests.helixweb.looking import api_of
@@ -108,6 +109,8 @@ class World:
         self.ids = make_world()
         self.admin = get_user_model().objects.get(username=self.ids["user"])
         self.other = Cluster.objects.create(name="elsewhere")
+        # What the world lacks.
+        ApiKey.objects.create(name="k", key="0" * 12, secret_hash="0" * 64, user=self.admin)
         self.rows: dict[str, tuple[Any, int | None]] = {"sessions": (1, None)}
         addressed = [
             path
