@@ -134,16 +134,17 @@ def _post_processor(
     if not around:
         return None
 
+    def special(key: str, type_id: int) -> list[dict[str, Any]]:
+        named = [tokens[around[key]]] if key in around else []
+        return [{"SpecialToken": {"id": token, "type_id": type_id}} for token in named]
+
     def template(*sequences: tuple[str, int]) -> list[dict[str, Any]]:
         pieces: list[dict[str, Any]] = []
         for letter, type_id in sequences:
-            text = {"Sequence": {"id": letter, "type_id": type_id}}
-            special = {
-                key: {"SpecialToken": {"id": tokens[token_id], "type_id": type_id}}
-                for key, token_id in around.items()
-            }
-            pieces += [special.get("bos_token_id"), text, special.get("eos_token_id")]  # type: ignore[list-item]
-        return [piece for piece in pieces if piece is not None]
+            pieces += special("bos_token_id", type_id)
+            pieces.append({"Sequence": {"id": letter, "type_id": type_id}})
+            pieces += special("eos_token_id", type_id)
+        return pieces
 
     return {
         "type": "TemplateProcessing",

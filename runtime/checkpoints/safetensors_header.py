@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from runtime.checkpoints.errors import CheckpointError
 
@@ -41,14 +41,18 @@ def read_entries(path: Path) -> dict[str, TensorEntry]:
     """The tensors of a file by name, by its header. Raises CheckpointError."""
     try:
         with path.open("rb") as file:
-            file_bytes = file.seek(0, 2)
-            file.seek(0)
-            length = header_length(file.read(LENGTH_BYTES), file_bytes=file_bytes, source=str(path))
-            header = file.read(length)
+            header, data_bytes = read_header(file, source=str(path))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    data_bytes = file_bytes - LENGTH_BYTES - length
     return parse_header(header, data_bytes=data_bytes, source=str(path))
+
+
+def read_header(file: BinaryIO, *, source: str) -> tuple[bytes, int]:
+    """The header of a file, up to the data, and the bytes of those. Raises CheckpointError."""
+    file_bytes = file.seek(0, 2)
+    file.seek(0)
+    length = header_length(file.read(LENGTH_BYTES), file_bytes=file_bytes, source=source)
+    return file.read(length), file_bytes - LENGTH_BYTES - length
 
 
 def header_length(start: bytes, *, file_bytes: int, source: str) -> int:

@@ -22,8 +22,8 @@ from runtime.checkpoints.safetensors_header import (
     LENGTH_BYTES,
     METADATA,
     TensorEntry,
-    header_length,
     parse_header,
+    read_header,
 )
 from runtime.checkpoints.tensor_holders import INDEX_FILE
 from runtime.platforms import AlreadyLocked, lock_file
@@ -203,10 +203,7 @@ def _tensor_name(file: Path) -> str:
 def _check_copy(path: Path, name: str) -> None:
     """Raises CheckpointError unless the file holds this tensor alone, as its checksum says."""
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        length = header_length(file.read(LENGTH_BYTES), file_bytes=size, source=name)
-        header = file.read(length)
-        data_bytes = size - LENGTH_BYTES - length
+        header, data_bytes = read_header(file, source=name)
         entries = parse_header(header, data_bytes=data_bytes, source=name)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     metadata = json.loads(header).get(METADATA)
