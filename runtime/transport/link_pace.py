@@ -53,6 +53,12 @@ class _Round:
     least_rtt_s: float
     is_fed: bool = True  # there always was more to send
     is_held: bool = False  # at some moment, as after a pause
+    ended_s: float = 0.0
+    rate: float = 0.0  # once it has ended
+
+    @property
+    def took_s(self) -> float:
+        return self.ended_s - self.since_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,8 +139,8 @@ class LinkPace:
         arrived = look.delivered_bytes - now.delivered_bytes
         packets = _LEAST_START_PACKETS if starts and not is_over else _LEAST_ROUND_PACKETS
         if took_s >= long_s and arrived >= packets * look.packet_bytes:
-            rate = arrived / took_s + other_bytes_per_s
-            self._end_round(now, rate, target_s, took_s=took_s, now_s=now_s)
+            now.ended_s, now.rate = now_s, arrived / took_s + other_bytes_per_s
+            self._end_round(now, target_s)
             self._begin_round(look, now_s)
         if is_over and was_fed:
             self._growth, self._drains = 0.0, self._drains or starts
@@ -146,19 +152,17 @@ class LinkPace:
             since_s=now_s, delivered_bytes=look.delivered_bytes, least_rtt_s=look.rtt_s
         )
 
-    def _end_round(
-        self, ended: _Round, rate: float, target_s: float, *, took_s: float, now_s: float
-    ) -> None:
-        before, starts = self.bytes_per_s, self._growth >= _START
+    def _end_round(self, ended: _Round, target_s: float) -> None:
+        rate, before, starts = ended.rate, self.bytes_per_s, self._growth >= _START
         if not ended.is_fed:
             self.bytes_per_s = max(before or 0.0, rate)
             return
         self._was_fed = True
         queue_s = ended.least_rtt_s - (self.rtt_s or 0.0)
-        self.measured_s = now_s
+        self.measured_s = ended.ended_s
         if queue_s > _NEAR_TARGET * target_s and before is not None:
             self._growth, self.is_floor = 0.0, False
-            self._end_full_round(ended, rate, before, target_s, took_s=took_s, now_s=now_s)
+            self._end_full_round(ended, before, target_s)
             return
         self._standing = None
         if before is None or rate > _FLOOR_AGAIN * before:
@@ -172,17 +176,9 @@ class LinkPace:
         elif has_grown or (queue_s < target_s / 2 and rate > _GIVEN * (self.pace or 0.0)):
             self._growth = min(_MOST_GROWTH, max(_LEAST_GROWTH, 2 * self._growth))
 
-    def _end_full_round(
-        self,
-        ended: _Round,
-        rate: float,
-        before: float,
-        target_s: float,
-        *,
-        took_s: float,
-        now_s: float,
-    ) -> None:
-        queue_s, pace = ended.least_rtt_s - (self.rtt_s or 0.0), self.pace or rate
+    def _end_full_round(self, ended: _Round, before: float, target_s: float) -> None:
+        rate, pace = ended.rate, self.pace or ended.rate
+        queue_s = ended.least_rtt_s - (self.rtt_s or 0.0)
         if queue_s <= _BEYOND_TARGET * target_s:
             self._standing = None
             if rate > before or not ended.is_held:
@@ -194,13 +190,13 @@ class LinkPace:
             self._standing = _Standing(queue_s=queue_s, rate=self.bytes_per_s, pace=pace)
             return
         # what is sent now arrives a round trip later
-        standing.drained_s += max(0.0, 1 - max(pace, standing.pace) / standing.rate) * took_s
+        standing.drained_s += max(0.0, 1 - max(pace, standing.pace) / standing.rate) * ended.took_s
         standing.pace = pace
         if (
             standing.drained_s > _BEYOND_TARGET * target_s
             and standing.queue_s - queue_s < _NOT_DRAINED * standing.drained_s
         ):
-            self.rtt_s, self._rtt_seen_s, self.queueing_s = ended.least_rtt_s, now_s, 0.0
+            self.rtt_s, self._rtt_seen_s, self.queueing_s = ended.least_rtt_s, ended.ended_s, 0.0
             self.bytes_per_s, self._standing = standing.rate, None
 
     def _see_rtt(self, look: TcpLook, now_s: float) -> float:
