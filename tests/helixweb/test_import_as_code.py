@@ -293,6 +293,8 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
      ("tower -> laptop", "lacks bandwidth_bytes_per_s, latency_s")),
     (f"{TINY}  links:\n  - {{source: tower, target: attic, bandwidth_bytes_per_s: 1, "
      "latency_s: 0}\n", ("'attic'", "not a node of cluster 'tiny'")),
+    (f"{TINY}  shared_bandwidths:\n  - {{name: s, members: [], direction: up, "
+     "scope: nic, bandwidth_bytes_per_s: 1}\n", ("no member",)),
     (f"{TINY}  profiles:\n  - {{model: gpt, name: p, vram_bytes: 1, max_layers: 1, "
      "tokens_per_s: [1.0], kv_capacity_token_layers: [1.0]}\n", ("no model 'gpt'",)),
     (f"{TINY}  profiles:\n  - {{model: tiny-llama, name: big, max_layers: 9}}\n",
