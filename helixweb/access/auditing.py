@@ -12,7 +12,7 @@ from helixweb.access import audit, gate
 from helixweb.access.needs import SAFE
 from helixweb.common.auth import bearer
 
-# Nothing of the site's is changed there; log-ins are told of where they are made.
+# These change nothing of the site; log-ins are logged by the code that makes them.
 UNTOLD = frozenset({"settings", "logout", "login", "login-link", "playground-chat"})
 MOST_OF_A_PATH = 120
 UNAUTHORIZED, FORBIDDEN = 401, 403
@@ -45,7 +45,7 @@ def _is_news(request: HttpRequest, response: HttpResponseBase) -> bool:
 
 
 def _is_of_process(request: HttpRequest) -> bool:
-    """Agents and coordinators report every second; what changes by it, services tell."""
+    """True for requests of agents and coordinators: frequent, and services log what they change."""
     match = request.resolver_match
     return match is not None and match.route.startswith(("api/v1/agent/", "api/v1/coordinator/"))
 

@@ -134,7 +134,7 @@ async def _answer(
 ) -> AsyncGenerator[bytes, None]:
     """The body, once there is an event or the wait is over. No thread waits."""
     frames = await _frames(frozenset(topics), place, longest_s, ending)
-    told = [
+    events = [
         {
             "id": str(frame.place),
             "type": frame.event.type,
@@ -143,8 +143,8 @@ async def _answer(
         }
         for frame in frames[:MAX_EVENTS]
     ]
-    after = told[-1]["id"] if told else str(place)
-    yield json.dumps({"events": told, "after": after}).encode()
+    after = events[-1]["id"] if events else str(place)
+    yield json.dumps({"events": events, "after": after}).encode()
 
 
 async def _frames(

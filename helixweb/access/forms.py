@@ -63,7 +63,7 @@ class ClusterGrantForm(forms.Form):
 
 
 class GroupForm(forms.Form):
-    """Its name, and who is in it: one user name a line."""
+    """A group's name and its members, one user name per line."""
 
     name = forms.CharField(max_length=150)
     members = forms.CharField(

@@ -65,7 +65,7 @@ def would_admit(request: HttpRequest, view: Any, *, method: str, cluster: int | 
 
 
 def cluster_of_row(match: ResolverMatch, *, is_cluster: bool = False) -> int | None:
-    """The id of the cluster whose row an address names, if it names one that is still there.
+    """The id of the cluster of the row that a URL names; None if there is no such row.
 
     `is_cluster`: only if that row is the cluster itself.
     """

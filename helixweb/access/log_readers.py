@@ -48,7 +48,7 @@ class LogReader:
         return rows
 
     def with_origin(self, rows: QuerySet[LineT]) -> QuerySet[LineT]:
-        """Those whose address and API key the user may read."""
+        """Lines whose address and API key the user may read."""
         clusters = self.rights.where(Role.ADMIN)
         return rows if clusters is None else rows.filter(Q(cluster__in=clusters) | self._own)
 

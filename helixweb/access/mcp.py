@@ -1,8 +1,8 @@
 """The Model Context Protocol: every operation of the REST API for people as a tool.
 
 Streamable HTTP without sessions: each POST is one message of JSON-RPC and is answered with JSON. A
-tool runs the request that it stands for through the site's own middleware and views, with the key
-that called it. So roles, scopes, budgets and the change log apply as if the key had sent it.
+tool runs its REST request through the site's own middleware and views, with the key that called
+it. So roles, scopes, budgets and the change log apply as if the key had sent it.
 """
 
 import json
@@ -86,7 +86,7 @@ class Operation:
 
 
 class KeyOnly(ApiKeyAuthentication):
-    """A key, whose requests are counted by the operations that it calls."""
+    """Authenticates a key without counting a request: the operations that it calls count theirs."""
 
     def authenticate(self, request: Request) -> tuple[AbstractBaseUser, ApiKey] | None:
         row = row_of(request)
@@ -103,7 +103,7 @@ class McpView(APIView):
 
     @extend_schema(exclude=True)
     def post(self, request: Request) -> Response:
-        request._request.helix_told = True  # type: ignore[attr-defined]  # operations tell
+        request._request.helix_told = True  # type: ignore[attr-defined]  # operations log
         message = request.data
         if not isinstance(message, dict) or not isinstance(message.get("method"), str):
             refusal = _error(INVALID_REQUEST, "Send one JSON-RPC message.")
@@ -140,8 +140,8 @@ def _answer(method: str, params: Json, request: Request) -> Json:
         return {"result": _result(str(error), is_error=True)}
     response: Any = _handler().get_response(inner)
     content = b"".join(response) if response.streaming else response.content
-    told = content.decode() or f"{response.status_code} {response.reason_phrase}"
-    return {"result": _result(told, is_error=response.status_code >= 400)}
+    text = content.decode() or f"{response.status_code} {response.reason_phrase}"
+    return {"result": _result(text, is_error=response.status_code >= 400)}
 
 
 def _error(code: int, message: str) -> Json:
@@ -179,14 +179,14 @@ def operations() -> dict[str, Operation]:
 
 def _is_tool(described: Json) -> bool:
     answers = [one for status, one in described["responses"].items() if status.startswith("2")]
-    told = [*answers, described.get("requestBody", {})]
-    is_json = all(_JSON in one.get("content", {_JSON: None}) for one in told)
+    bodies = [*answers, described.get("requestBody", {})]
+    is_json = all(_JSON in one.get("content", {_JSON: None}) for one in bodies)
     return is_json and {"apiKey": []} in described.get("security", ())
 
 
 def _operation(method: str, path: str, described: Json, schemas: Json) -> Operation:
-    told = described.get("parameters", ())
-    parameters = {one["name"]: one for one in told if one["in"] in ("path", "query")}
+    documented = described.get("parameters", ())
+    parameters = {one["name"]: one for one in documented if one["in"] in ("path", "query")}
     properties = {
         name: {**one["schema"], "description": one.get("description", "")}
         for name, one in parameters.items()
@@ -230,7 +230,7 @@ def _self_contained(schema: Json, schemas: Json) -> Json:
 
 
 def _text(value: object, *, is_exploded: bool) -> object:
-    """A parameter's value as it stands in an address."""
+    """A parameter's value as it is written in a URL."""
     if isinstance(value, list):
         texts = [str(_text(each, is_exploded=True)) for each in value]
         return texts if is_exploded else ",".join(texts)
@@ -239,8 +239,8 @@ def _text(value: object, *, is_exploded: bool) -> object:
 
 def _is_passed_on(name: str) -> bool:
     """Whether an operation gets what this request says: who calls and from where."""
-    told = ("HTTP_AUTHORIZATION", "HTTP_HOST", "HTTP_X_FORWARDED_", "HTTP_X_REQUEST_ID")
-    return name.startswith((*told, "REMOTE_", "SERVER_", "SCRIPT_NAME"))
+    prefixes = ("HTTP_AUTHORIZATION", "HTTP_HOST", "HTTP_X_FORWARDED_", "HTTP_X_REQUEST_ID")
+    return name.startswith((*prefixes, "REMOTE_", "SERVER_", "SCRIPT_NAME"))
 
 
 @cache

@@ -67,7 +67,7 @@ class Grant(models.Model):
 
 
 class Identity(models.Model):
-    """As whom a provider of single sign-on knows a user."""
+    """A user's identity at a provider of single sign-on."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     issuer = models.CharField(max_length=300)

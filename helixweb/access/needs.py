@@ -41,10 +41,11 @@ DELETE_CLUSTER = Need(role=Role.ADMIN, or_of_site=Role.OPERATOR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """`look`: of safe methods, `change`: of the others; None: the view does not answer them.
+    """What a view's callers need. `look` applies to safe methods, `change` to all others; None: the
+    view does not answer them.
 
-    `of`: the model of the row that the URL names by its argument `by`, whose cluster counts.
-    `actions`: of single methods of a view of the REST API.
+    `of` is the model of the row that the URL argument `by` names; the row's cluster is checked.
+    `actions` has the needs of single methods of a view of the REST API.
     """
 
     look: Need | None

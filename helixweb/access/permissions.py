@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # at run time rest_framework.views imports the default permis
 
 
 class MayDo(permissions.BasePermission):
-    """The scopes of the key, then the role of the person; see `gate.py`."""
+    """Checks the scopes of the key, then the role of the user; see `gate.py`."""
 
     def has_permission(self, request: Request, view: "APIView") -> bool:
         if not (request.user and request.user.is_authenticated):

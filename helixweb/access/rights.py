@@ -14,7 +14,7 @@ from helixweb.common.models import ApiKey
 
 
 def rights_of(user: Any) -> Rights:
-    """The highest of a person's own roles and of their groups', on the site and on clusters."""
+    """The highest of a user's own roles and those of their groups, on the site and on clusters."""
     if not user.is_active:
         return NOTHING
     if user.is_superuser:
@@ -34,7 +34,7 @@ def _held_grants() -> str:
 
 
 def rights_from(rows: Iterable[tuple[Any, ...]]) -> Rights:
-    """Of (cluster or None for the site, role) of one person."""
+    """Rights of one user from rows (cluster or None for the site, role)."""
     site, clusters = 0, dict[int, int]()
     for cluster, role in rows:
         rank = Role(role).rank

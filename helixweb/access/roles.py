@@ -1,4 +1,4 @@
-"""What a person may do, on the whole site or on one cluster."""
+"""Roles: what a user may do, on the whole site or on one cluster."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ NO_ROLE = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """The ranks of one person: on the site, hence on every cluster, and on single clusters."""
+    """The ranks of one user: on the site, hence on every cluster, and on single clusters."""
 
     site: int = NO_ROLE
     clusters: Mapping[int, int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from helixweb.common import events
 
 
 def give(holder: Any, role: str, *, cluster: Any = None) -> Grant:
-    """`holder` is a user or a group; the role it had there before is another now."""
+    """Give `holder`, a user or a group, the role instead of its previous one there."""
     owner = {"group": holder} if isinstance(holder, Group) else {"user": holder}
     with transaction.atomic():
         grant = Grant.objects.filter(**owner, cluster=cluster).first()
@@ -30,7 +30,7 @@ def give(holder: Any, role: str, *, cluster: Any = None) -> Grant:
 
 
 def withdraw(grant: Grant) -> None:
-    """The role ends."""
+    """Take the role away from its holder."""
     with transaction.atomic():
         people = _people_of(grant)
         _note(grant, "removed", {"role": grant.role}, None)
@@ -39,7 +39,7 @@ def withdraw(grant: Grant) -> None:
 
 
 def set_members(group: Group, members: Iterable[Any]) -> None:
-    """Exactly these people are in the group."""
+    """Make these users the only members of the group."""
     with transaction.atomic():
         before = {user.pk: user.get_username() for user in group.user_set.all()}
         after = {user.pk: user.get_username() for user in members}
@@ -52,7 +52,7 @@ def set_members(group: Group, members: Iterable[Any]) -> None:
 
 
 def make_group(name: str) -> Group:
-    """A new group, empty. Its name must be free."""
+    """Create an empty group. Its name must be free."""
     with transaction.atomic():
         group = Group.objects.create(name=name)
         audit.note_row(group, "added")
@@ -60,7 +60,7 @@ def make_group(name: str) -> Group:
 
 
 def delete_group(group: Group) -> None:
-    """With the roles it gave."""
+    """Delete a group and the roles it gave."""
     with transaction.atomic():
         people = set(group.user_set.values_list("pk", flat=True))
         audit.note_row(group, "removed")
@@ -69,7 +69,7 @@ def delete_group(group: Group) -> None:
 
 
 def tell_changed(user_ids: Iterable[int]) -> None:
-    """Have coordinators read again which keys they admit, and end open streams of these users."""
+    """Have coordinators reload the keys they admit, and end open streams of these users."""
     end_streams(user_ids)
     rights_changed.send(sender=Grant)
 
@@ -81,7 +81,7 @@ def end_streams(user_ids: Iterable[int]) -> None:
 
 
 def topic_of(user_id: int) -> str:
-    """Of events that end the streams of one person."""
+    """The topic of events that end the streams of one user."""
     return f"rights:{user_id}"
 
 

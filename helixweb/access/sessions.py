@@ -1,6 +1,6 @@
-"""Log-ins that go on: seen and ended by the person, and by the clock.
+"""Active sessions: users list and end their own, and old ones end by themselves.
 
-A session ends when nothing was asked for `SESSION_COOKIE_AGE`, and in any case
+A session ends after `SESSION_COOKIE_AGE` without a request, and in any case
 `HELIX_SESSION_MAX_AGE_S` after the log-in.
 """
 
@@ -52,7 +52,7 @@ def end_all(user: Any, *, but: str | None = None) -> int:
 
 
 def keep_within_time(request: HttpRequest) -> None:
-    """Log out whose session is too old; note about every five minutes that it is used."""
+    """End a session that is too old; store about every five minutes that it is in use."""
     session, now = request.session, int(time.time())
     began, seen = session.get(BEGAN, now), session.get(SEEN, 0)
     if now - began > settings.HELIX_SESSION_MAX_AGE_S:
@@ -63,7 +63,7 @@ def keep_within_time(request: HttpRequest) -> None:
 
 
 def forget_ended() -> None:
-    """Rows of sessions that are gone."""
+    """Delete the rows of sessions that no longer exist."""
     SessionOfUser.objects.exclude(session_key__in=Session.objects.values("session_key")).delete()
 
 

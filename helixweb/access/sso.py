@@ -107,10 +107,10 @@ class Backend(OIDCAuthenticationBackend):  # type: ignore[misc]
     def get_or_create_user(self, access_token: str, id_token: str, payload: dict[str, Any]) -> Any:
         claims = dict(payload)
         if discovery().get("userinfo_endpoint"):
-            told = self.get_userinfo(access_token, id_token, payload)
-            if told.get("sub") != payload["sub"]:
+            userinfo = self.get_userinfo(access_token, id_token, payload)
+            if userinfo.get("sub") != payload["sub"]:
                 raise SuspiciousOperation("The provider tells of somebody else than it let in.")
-            claims |= told
+            claims |= userinfo
         return user_of_claims(claims)
 
 
@@ -135,8 +135,8 @@ def user_of_claims(claims: dict[str, Any]) -> Any | None:
 
 def role_of(claims: dict[str, Any]) -> Role | None:
     """The highest that one of the groups gives, else the default, else none."""
-    told = claims.get(settings.HELIX_OIDC_GROUPS_CLAIM, [])
-    groups = told if isinstance(told, list) else [told]
+    claimed = claims.get(settings.HELIX_OIDC_GROUPS_CLAIM, [])
+    groups = claimed if isinstance(claimed, list) else [claimed]
     roles = [
         Role(settings.HELIX_OIDC_ROLES[group])
         for group in groups
@@ -149,7 +149,7 @@ def role_of(claims: dict[str, Any]) -> Role | None:
 
 
 def _new_user(claims: dict[str, Any]) -> Any:
-    """Under a name that is free: a local user of the same name is another person."""
+    """Create a user under a free name: a local user of the same name is a different person."""
     users = get_user_model().objects
     wanted = name = _name_of(claims)
     number = 2
@@ -164,8 +164,8 @@ def _new_user(claims: dict[str, Any]) -> Any:
 
 
 def _name_of(claims: dict[str, Any]) -> str:
-    told = str(claims.get("preferred_username") or claims.get("email") or claims["sub"])
-    return "".join(char for char in told if char.isalnum() or char in "@.+-_")[:140] or "user"
+    claimed = str(claims.get("preferred_username") or claims.get("email") or claims["sub"])
+    return "".join(char for char in claimed if char.isalnum() or char in "@.+-_")[:140] or "user"
 
 
 def _set_role(user: Any, role: Role | None) -> None:

@@ -1,4 +1,4 @@
-"""Which events a user may hear: those of rows that they may see, and no others."""
+"""Topics of events: a user may read only those of rows that they may see."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ from helixweb.common import broadcaster
 from helixweb.common.broadcaster import Ending
 from helixweb.common.queries import parsed_id
 
-# Whose cluster a topic `kind:id` belongs to.
+# Model of the rows that a topic `kind:id` names.
 MODELS = {
     "cluster": "inventory.Cluster",
     "metrics": "inventory.Cluster",
@@ -26,20 +26,20 @@ MODELS = {
 
 
 def listen(request: HttpRequest, topics: Sequence[str]) -> Ending:
-    """The event that ends a stream of these topics. Raises ValidationError for others than the
-    user may hear."""
+    """The event that ends a stream of these topics. Raises ValidationError for topics that the
+    user may not read."""
     began = broadcaster.latest_place()  # before it is asked what may be heard
     refused = unheard(topics, request)
     if not topics or refused:
-        told = f"There is no topic {', '.join(refused)[:200]!r}, or you may not hear it; "
-        told += "name topics of rows that you may see, such as cluster:1,plan-run:2."
-        raise ValidationError({"topics": [told]})
+        message = f"There is no topic {', '.join(refused)[:200]!r}, or you may not hear it; "
+        message += "name topics of rows that you may see, such as cluster:1,plan-run:2."
+        raise ValidationError({"topics": [message]})
     return Ending(topic=topic_of(int(request.user.pk or 0)), since=began)
 
 
 def unheard(topics: Iterable[str], request: HttpRequest) -> list[str]:
-    """Those that do not exist, or that the user may not hear by the rights of this moment: a stream
-    goes on for long."""
+    """Topics that do not exist or that the user may not read at this moment. Checked again during a
+    stream, as rights may change."""
     topics = list(topics)
     if not is_still_admitted(request):
         return topics

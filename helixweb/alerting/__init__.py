@@ -1,4 +1,4 @@
-"""Alerts: rules over what the apps below know, who is told, and what became of telling them.
+"""Alerts: rules over data of the apps below, notification channels, and their deliveries.
 
 Nothing below imports it; the demo and the URL map may.
 """

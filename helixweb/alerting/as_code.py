@@ -1,7 +1,7 @@
 """Alert rules in the inventory's file.
 
-Channels are in no file: their addresses often hold a key. Which of them a rule tells stays as it
-is; a new rule tells all.
+Files contain no channels: their addresses often hold a key. An import leaves a rule's channels
+unchanged; a new rule notifies all.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from helixweb.inventory.models import Cluster
 
 
 def _added(rows: Sequence[AlertRule]) -> None:
-    """A cluster whose rules a file declares gets no usual ones beside them."""
+    """Mark clusters as evaluated, so that they get no default rules beside those of the file."""
     for cluster in {row.cluster_id for row in rows}:
         Evaluation.unscoped.get_or_create(cluster_id=cluster, defaults={"at": timezone.now()})
 
@@ -23,6 +23,6 @@ ALERT_RULES = Kind(
     section="alert_rules",
     row=AlertRule,
     added=_added,
-    # Before a cluster was first looked at it has no rules, and is about to get the usual ones.
+    # A cluster that was never evaluated has no rules yet, and gets the default ones.
     clusters=lambda: Cluster.unscoped.filter(alert_evaluation__isnull=False),
 )

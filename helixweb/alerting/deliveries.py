@@ -1,4 +1,4 @@
-"""What channels are to be told: written with the turns, claimed by lease, tried until it works."""
+"""Deliveries to channels: stored with the alerts, claimed by lease, retried until they succeed."""
 
 import uuid
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from helixweb.inventory.models import Change, Cluster
 from helixweb.inventory.services import change_log
 
 Status = Delivery.Status
-# What turns within this long is told at once.
+# Changes of alerts within this time are sent in one delivery.
 GROUPED = timedelta(seconds=5)
-# Longer than a try may take.
+# Longer than an attempt may take.
 LEASE = timedelta(seconds=40)
 MOST_ATTEMPTS = 8
 FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 3600.0
@@ -29,13 +29,13 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 10.0, 3600.0
 MOST_FAILURES = 5
 _RANKS = {Severity.WARNING.value: 0, Severity.CRITICAL.value: 1}
 GONE = 410
-# What the log says of an attempt whose worker was lost; the next one has the same number for the
-# receiver, who so knows it if it came.
+# Error of an attempt whose worker was lost. The next attempt has the same delivery number, by which
+# the receiver recognises a duplicate.
 LOST = "the worker that tried was lost; whether it arrived is not known"
 
 
 def tell(cluster: Cluster, alerts: Sequence[Alert], *, now: datetime) -> None:
-    """Write down who is told of these turns; in their transaction."""
+    """Store deliveries of alerts that changed state; call it in the transaction of the change."""
     if not alerts:
         return
     channels = list(Channel.unscoped.filter(cluster=cluster, enabled=True).order_by("pk"))
@@ -43,15 +43,15 @@ def tell(cluster: Cluster, alerts: Sequence[Alert], *, now: datetime) -> None:
         alert.rule_id: set(alert.rule.channels.values_list("pk", flat=True)) for alert in alerts
     }
     for channel in channels:
-        told = [
+        documents = [
             _document(alert) for alert in alerts if _is_for(channel, alert, chosen[alert.rule_id])
         ]
-        if told:
-            _add(channel, told, now)
+        if documents:
+            _add(channel, documents, now)
 
 
 def tell_of_life(cluster: Cluster, *, now: datetime) -> None:
-    """What channels with `alive_every_s` hear even if nothing fires."""
+    """Store the deliveries that channels with `alive_every_s` get even if nothing fires."""
     wanted = Channel.unscoped.filter(cluster=cluster, enabled=True, alive_every_s__gt=0)
     for channel in wanted:
         last = channel.deliveries.filter(occasion=Delivery.Occasion.ALIVE).first()
@@ -61,12 +61,12 @@ def tell_of_life(cluster: Cluster, *, now: datetime) -> None:
 
 
 def test_channel(channel: Channel, *, now: datetime) -> Delivery:
-    """Something to see whether it arrives, also where the channel is switched off."""
+    """Store a test delivery, also for a channel that is switched off."""
     return _make(channel, Delivery.Occasion.TEST, now=now)
 
 
 def again(delivery: Delivery, *, now: datetime) -> bool:
-    """Retry one that failed, under its old number; False if it did not fail."""
+    """Retry a failed delivery under its old number; False if it did not fail."""
     changed = Delivery.unscoped.filter(pk=delivery.pk, status=Status.FAILED).update(
         status=Status.QUEUED, next_try_at=now, finished_at=None, error=""
     )
@@ -74,7 +74,7 @@ def again(delivery: Delivery, *, now: datetime) -> bool:
 
 
 def due_ids(now: datetime) -> list[int]:
-    """Deliveries whose time has come, and those whose worker died."""
+    """Ids of deliveries that are due, and of those whose worker died."""
     return list(_due(now).order_by("pk").values_list("pk", flat=True))
 
 
@@ -115,7 +115,7 @@ def record(
     error: str,
     final: bool = False,
 ) -> None:
-    """What one try came to. `final`: no other would do better. Raises LostLease."""
+    """Store the result of one attempt. `final`: do not retry. Raises LostLease."""
     worked = code is not None and 200 <= code < 300
     error = "" if worked else error or f"the receiver answered {code}"
     is_over = worked or final or code == GONE or attempt >= MOST_ATTEMPTS
@@ -140,12 +140,12 @@ def record(
 
 
 def wait_s(attempt: int) -> float:
-    """After that many tries."""
+    """Backoff in seconds after that many attempts."""
     return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** (attempt - 1))
 
 
 def prune(before: datetime) -> None:
-    """Forget deliveries that ended before."""
+    """Delete deliveries that ended before this time."""
     Delivery.unscoped.filter(finished_at__lt=before).delete()
 
 
@@ -157,8 +157,8 @@ def _is_for(channel: Channel, alert: Alert, chosen: set[int]) -> bool:
     return _RANKS[alert.severity] >= _RANKS[channel.least_severity]
 
 
-def _add(channel: Channel, told: list[dict[str, Any]], now: datetime) -> None:
-    """To what waits to be told for the first time, if something does."""
+def _add(channel: Channel, documents: list[dict[str, Any]], now: datetime) -> None:
+    """Add them to the channel's delivery that was not tried yet, or to a new one."""
     waiting = (
         Delivery.unscoped.select_for_update()
         .filter(
@@ -171,9 +171,9 @@ def _add(channel: Channel, told: list[dict[str, Any]], now: datetime) -> None:
         .first()
     )
     if waiting is None:
-        _make(channel, Delivery.Occasion.ALERTS, now=now, told=told, next_try_at=now + GROUPED)
+        _make(channel, Delivery.Occasion.ALERTS, now=now, told=documents, next_try_at=now + GROUPED)
         return
-    waiting.told = [*waiting.told, *told]
+    waiting.told = [*waiting.told, *documents]
     waiting.save(update_fields=["told"])
 
 
@@ -189,7 +189,7 @@ def _make(
 
 
 def _document(alert: Alert) -> dict[str, Any]:
-    """What receivers get of it; `turn` and `id` together are of this turn alone."""
+    """An alert as receivers get it; `id` and `turn` together identify this change of its state."""
     return {
         "id": alert.pk,
         "turn": alert.turn,
@@ -210,7 +210,7 @@ def _document(alert: Alert) -> dict[str, Any]:
 
 
 def _judge(channel_id: int, *, worked: bool, gone: bool, error: str) -> None:
-    """Switch off a channel that does not work."""
+    """Count failures of a channel; switch it off after too many, or if its receiver is gone."""
     channel = Channel.unscoped.select_for_update().get(pk=channel_id)
     channel.failures = 0 if worked else channel.failures + 1
     if not worked and channel.enabled and (gone or channel.failures >= MOST_FAILURES):

@@ -1,7 +1,7 @@
-"""Looks at a cluster's rules: alerts begin, fire and end, and who is to be told is written down.
+"""Evaluates a cluster's rules: begins, fires and ends alerts, and stores their deliveries.
 
-What an alert turns to and what is told of it are one transaction, under a lock on the cluster's
-`Evaluation`: every turn is told once, however many workers look and whichever of them dies.
+A change of an alert and its deliveries are one transaction, under a lock on the cluster's
+`Evaluation`: every change is sent once, even if several workers evaluate or one of them dies.
 """
 
 import logging
@@ -28,11 +28,10 @@ KEPT = timedelta(days=30)
 
 
 def evaluate(cluster: Cluster, *, now: datetime) -> int:
-    """Look at all of its rules; returns how many alerts turned.
+    """Evaluate all rules of the cluster; returns how many alerts changed state.
 
-    Numbers are read before the lock is taken: others write meanwhile. Most clusters have nothing
-    to tell most of the time, and all of them are looked at every few seconds: what no rule needs is
-    not asked for.
+    Readings are read before the lock is taken, so that it does not delay other writers. This runs
+    every few seconds for many clusters, so only what a rule needs is read.
     """
     _begin_with_defaults(cluster, now)
     moment = Moment(cluster, now)
@@ -41,7 +40,7 @@ def evaluate(cluster: Cluster, *, now: datetime) -> int:
     with transaction.atomic():
         row = Evaluation.unscoped.select_for_update().get(cluster=cluster)
         if row.at > now:
-            return 0  # another worker has looked since
+            return 0  # another worker has evaluated since
         Evaluation.unscoped.filter(pk=row.pk).update(at=now)
         open_of = _open_alerts(cluster)
         turned = [
@@ -70,13 +69,13 @@ def ids_to_look_at(now: datetime) -> list[int]:
 
 
 def prune(now: datetime) -> None:
-    """Forget what was over a month ago."""
+    """Delete alerts and deliveries that ended over a month ago."""
     Alert.unscoped.filter(state=State.RESOLVED, resolved_at__lt=now - KEPT).delete()
     deliveries.prune(now - KEPT)
 
 
 def _begin_with_defaults(cluster: Cluster, now: datetime) -> None:
-    """A cluster that was never looked at gets the usual rules; who deletes one is left without."""
+    """Create the default rules, at the first evaluation only: deleted rules stay deleted."""
     if Evaluation.unscoped.filter(cluster=cluster).exists():
         return
     with transaction.atomic():
@@ -95,7 +94,7 @@ def _begin_with_defaults(cluster: Cluster, now: datetime) -> None:
 
 
 def _read(rule: AlertRule, moment: Moment) -> dict[str, Reading] | None:
-    """Nothing of a rule that is switched off; None: it cannot be read now, so nothing turns."""
+    """Readings by subject: empty for a disabled rule; None: unreadable now, no alert changes."""
     if not rule.enabled:
         return {}
     try:
@@ -106,7 +105,7 @@ def _read(rule: AlertRule, moment: Moment) -> dict[str, Reading] | None:
 
 
 def _open_alerts(cluster: Cluster) -> dict[int, dict[str, Alert]]:
-    """By rule and subject."""
+    """Open alerts by rule id and subject."""
     found: dict[int, dict[str, Alert]] = {}
     for alert in Alert.unscoped.filter(cluster=cluster, state__in=OPEN):
         found.setdefault(alert.rule_id, {})[alert.subject] = alert
@@ -114,12 +113,12 @@ def _open_alerts(cluster: Cluster) -> dict[int, dict[str, Alert]]:
 
 
 def _tell(cluster: Cluster, turned: Iterable[Alert], now: datetime) -> None:
-    """Open pages of what turned, and channels of what is not silenced."""
+    """Notify open pages of all changed alerts, and channels of those that are not silenced."""
     silences = list(Silence.unscoped.filter(cluster=cluster, starts_at__lte=now, ends_at__gt=now))
-    told = [alert for alert in turned if not _is_silenced(alert, silences)]
+    audible = [alert for alert in turned if not _is_silenced(alert, silences)]
     for alert in turned:
         _announce(alert)
-    deliveries.tell(cluster, told, now=now)
+    deliveries.tell(cluster, audible, now=now)
 
 
 def _evaluate_rule(
@@ -128,7 +127,7 @@ def _evaluate_rule(
     open_alerts: Mapping[str, Alert],
     now: datetime,
 ) -> Iterable[Alert]:
-    """The alerts that turned. `open_alerts` are the rule's, by subject."""
+    """The alerts that changed state. `open_alerts` are the rule's, by subject."""
     for subject, alert in open_alerts.items():
         if _follow(alert, rule, readings.get(subject), now):
             yield alert
@@ -155,14 +154,14 @@ def _begin(rule: AlertRule, reading: Reading, now: datetime) -> Alert | None:
 
 
 def _follow(alert: Alert, rule: AlertRule, reading: Reading | None, now: datetime) -> bool:
-    """Whether it turned."""
+    """Update an open alert from its reading; returns whether its state changed."""
     value = None if reading is None else reading.value
     before, alert.rule = alert.state, rule
     if not follow(alert, value, now=now):
         alert.delete()
         return False
     if value is not None and rule.is_good(value):
-        reading = None  # the alert keeps what was wrong, until it is over and after
+        reading = None  # the alert keeps its last bad reading
     _write(alert, before, reading)
     return alert.state != before
 

@@ -25,7 +25,7 @@ DURATIONS = {
 
 
 class RuleForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
-    """Thresholds are in the unit of what is watched, which stands beside them."""
+    """A rule; its thresholds are in the unit of what it watches, which is shown beside them."""
 
     class Meta:
         model = AlertRule

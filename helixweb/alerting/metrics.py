@@ -1,4 +1,4 @@
-"""What Prometheus reads of alerts and of telling them."""
+"""Prometheus metrics of alerts and their deliveries."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,7 +14,7 @@ from runtime.protocol.exposition import gauge
 
 
 def collect(now: datetime, scope: Any) -> Iterator[Metric]:
-    """Open alerts by cluster, deliveries of the last month by what became of them."""
+    """Open alerts by cluster, deliveries of the last month by status."""
     found = Alert.objects.within(scope).filter(state__in=OPEN).order_by()
     counts = {
         (cluster, state, severity): count
@@ -35,7 +35,7 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
             for severity in Severity.values
         ],
     )
-    told = {
+    delivered = {
         (way, status): count
         for way, status, count in Delivery.objects.within(scope)
         .order_by()
@@ -46,7 +46,7 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
         "helix_alert_deliveries",
         "Deliveries that are kept, by what became of them",
         [
-            ({"kind": way, "state": status}, told.get((way, status), 0))
+            ({"kind": way, "state": status}, delivered.get((way, status), 0))
             for way in Channel.Way.values
             for status in Delivery.Status.values
         ],

@@ -27,7 +27,7 @@ OPEN = (State.PENDING.value, State.FIRING.value)
 
 
 class Evaluation(InCluster):
-    """A cluster whose rules are looked at; its row is what two workers do not hold at once."""
+    """When a cluster's rules were last evaluated; its row is the lock of an evaluation."""
 
     cluster = models.OneToOneField(
         "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_evaluation"
@@ -36,11 +36,11 @@ class Evaluation(InCluster):
 
 
 class Channel(InCluster):
-    """Where a cluster's alerts are told: POSTs to `url`, or mails to `addresses`.
+    """A notification channel of a cluster: POSTs to `url`, or mails to `addresses`.
 
-    `sealed_secret` signs what is posted; see `signing.py`. With `alive_every_s` something is told
-    so often even if nothing fires, so that the receiver notices when nobody tells any more.
-    `failures` are deliveries in a row that failed for good.
+    `sealed_secret` signs what is posted; see `signing.py`. With `alive_every_s` a delivery is sent
+    at this interval even if nothing fires, so that the receiver notices when the site is down.
+    `failures` counts consecutive deliveries that failed for good.
     """
 
     class Way(models.TextChoices):
@@ -91,7 +91,7 @@ class Channel(InCluster):
 
 
 class AlertRule(InCluster):
-    """When something is worth telling. Without `channels` all of the cluster's are told."""
+    """When an alert begins and ends. Without `channels` it notifies all channels of the cluster."""
 
     cluster = models.ForeignKey(
         "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_rules"
@@ -145,8 +145,8 @@ class AlertRule(InCluster):
 class Alert(InCluster):
     """A rule's finding about one subject (a node, a link, …), from its beginning to its end.
 
-    `said` is the sentence about the last reading, as events have them. `turn` counts what was told
-    of it: 1 that it fires, 2 that it is over.
+    `said` is the sentence about the last reading, in the form of events. `turn` is 1 once the alert
+    fires, 2 once it is over.
     """
 
     cluster = models.ForeignKey(
@@ -215,9 +215,10 @@ class Silence(InCluster):
 
 
 class Delivery(InCluster, Job):
-    """What a channel is told at once, and how far that is; written with the turns that it tells of.
+    """One message to a channel, and its status; stored in the transaction of the alerts' changes.
 
-    `number` names it to the receiver, in every attempt. It may grow until it is first tried.
+    `number` identifies it to the receiver in every attempt. Alerts in `told` may be added until
+    the first attempt.
     """
 
     class Occasion(models.TextChoices):

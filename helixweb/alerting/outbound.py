@@ -1,9 +1,9 @@
-"""POSTs to addresses that people gave, without letting them reach what is not theirs.
+"""POSTs to URLs that users entered, without access to internal networks (SSRF).
 
 The host is looked up once, every address found must be a public one (or one that
-HELIX_WEBHOOK_NETWORKS allows), and the connection goes to an address that was checked, whatever the
-name leads to by then. No redirect is followed, no proxy of the environment used, little is read.
-Neither a resolver nor a receiver is waited for longer than some seconds.
+HELIX_WEBHOOK_NETWORKS allows), and the connection goes to an address that was checked, even if the
+name has changed since. Redirects are not followed, proxies of the environment are not used, and
+only the beginning of an answer is read. Resolvers and receivers have timeouts of some seconds.
 """
 
 import asyncio
@@ -100,8 +100,8 @@ def looked_up(target: Target, resolve: Resolve, *, within_s: float) -> Sequence[
     The machine's own look-up knows no timeout, so a thread waits for it.
     """
     if not _lookups.acquire(timeout=within_s):
-        told = f"{MOST_LOOKUPS} look-ups before it hang; see the name servers of this machine"
-        raise NotDelivered(f"{target.host} was not looked up: {told}")
+        message = f"{MOST_LOOKUPS} look-ups before it hang; see the name servers of this machine"
+        raise NotDelivered(f"{target.host} was not looked up: {message}")
     found: Future[Sequence[str]] = Future()
 
     def look_up() -> None:
@@ -194,7 +194,7 @@ async def _post(
             f"{target.scheme}://{host}:{target.port}{target.path}",
             content=body,
             headers={**headers, "Host": target.authority, "Connection": "close"},
-            # The certificate must be of the name, though the connection goes to the address.
+            # The certificate must match the host name, although the connection goes to the address.
             extensions={"sni_hostname": target.host},
         ) as answer,
     ):

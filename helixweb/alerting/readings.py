@@ -166,7 +166,7 @@ def _expiring_keys(moment: Moment) -> Iterator[Reading]:
 
 
 def _expiring_certificate(moment: Moment) -> Iterator[Reading]:
-    """That of this site, where it is told where it lies."""
+    """The certificate of this site, if HELIX_TLS_CERTIFICATE is set."""
     path = settings.HELIX_TLS_CERTIFICATE
     if not path:
         return

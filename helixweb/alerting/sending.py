@@ -1,4 +1,4 @@
-"""One try of one delivery: a signed POST, or a mail."""
+"""One attempt of one delivery: a signed POST, or a mail."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What people do beside making and changing rows: new secrets, acknowledging."""
+"""Actions of users on alerts and channels: acknowledge, replace a secret."""
 
 from datetime import datetime
 
@@ -17,12 +17,12 @@ from planner import InvalidProblem
 
 
 def unattended(rows: QuerySet[Alert]) -> QuerySet[Alert]:
-    """Those that fire, not silenced and not acknowledged."""
+    """Alerts that fire and are neither silenced nor acknowledged."""
     return rows.filter(state=State.FIRING.value, acknowledged_at=None, silenced=False)
 
 
 def replace_secret(row: Channel) -> str:
-    """What was signed with the one before is not to be believed any more. Raises InvalidProblem."""
+    """Make a new signing secret; the previous one becomes invalid. Raises InvalidProblem."""
     if row.way != Channel.Way.WEBHOOK:
         raise InvalidProblem(_("Only what is posted is signed; this channel sends mails."))
     secret = signing.new_secret()
@@ -33,7 +33,7 @@ def replace_secret(row: Channel) -> str:
 
 
 def acknowledge(alert: Alert, *, by: str, comment: str, now: datetime) -> Alert:
-    """A person looks after it. Raises Conflict for one that is over."""
+    """Mark an alert as acknowledged by a user. Raises Conflict for one that is over."""
     changed = Alert.unscoped.filter(pk=alert.pk, state__in=OPEN).update(
         acknowledged_at=now, acknowledged_by=by[:150], comment=comment
     )

@@ -1,7 +1,7 @@
 """Signatures of what is posted, and how the secrets behind them are kept. See docs/webhooks.md.
 
-The signature covers the time, the delivery and the body. Who checks it refuses what is older than
-some minutes and, for longer memory, deliveries that it has seen.
+The signature covers the time, the delivery's number and the body. Receivers should refuse messages
+older than some minutes, and delivery numbers that they have seen.
 """
 
 import base64
@@ -26,12 +26,12 @@ def new_secret() -> str:
 
 
 def seal(secret: str) -> str:
-    """As it stands in the database."""
+    """The encrypted secret, as it is stored in the database."""
     return _fernet().encrypt(secret.encode()).decode()
 
 
 def unseal(sealed: str) -> str:
-    """Raises SecretUnreadable."""
+    """Decrypt a stored secret. Raises SecretUnreadable."""
     try:
         return _fernet().decrypt(sealed.encode()).decode()
     except InvalidToken as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from helixweb.alerting.models import Alert, AlertRule
 
-# Who fires again so soon after it was over flaps, and must then be good for longer each time.
+# An alert that fires again within this time flaps; each time it must be good for longer to end.
 FLAPS_WITHIN = timedelta(minutes=15)
 MOST_DOUBLINGS = 5
 LONGEST_RESOLVE_S = 1800.0
@@ -30,7 +30,7 @@ def resolve_after(flaps: int, rule: "AlertRule") -> timedelta:
 
 
 def begin(alert: "Alert", value: float, *, before: "Alert | None", now: datetime) -> bool:
-    """Whether a new alert is to be kept; `before` is the last one of its subject, which is over."""
+    """Start a new alert; False if there is none. `before` is the subject's last one, now over."""
     if not alert.rule.is_bad(value):
         return False
     alert.state, alert.since, alert.flaps = State.PENDING.value, now, 0

@@ -1,4 +1,4 @@
-"""Celery's way into alerting: look at rules, deliver what is due, forget what is old."""
+"""Celery tasks of alerting: evaluate rules, send due deliveries, delete old rows."""
 
 from celery import shared_task
 from django.utils import timezone
@@ -9,8 +9,8 @@ from helixweb.inventory.models import Cluster
 
 @shared_task
 def tend_alerts() -> None:
-    """Beat: what is due to be told, then the rules of every cluster where something may be to tell;
-    each by itself, so that none keeps others waiting."""
+    """Beat: queue due deliveries, then the evaluation of every cluster that may need it; one task
+    each, so that a slow one does not delay the others."""
     now = timezone.now()
     for delivery_id in deliveries.due_ids(now):
         send_delivery.apply_async(kwargs={"delivery_id": delivery_id}, expires=10.0)
@@ -20,7 +20,7 @@ def tend_alerts() -> None:
 
 @shared_task
 def evaluate_cluster(*, cluster_id: int) -> None:
-    """Look at its rules; harmless if it was done just now."""
+    """Evaluate a cluster's rules; harmless if it was done just now."""
     cluster = Cluster.unscoped.filter(pk=cluster_id).first()
     if cluster is not None:
         evaluating.evaluate(cluster, now=timezone.now())
@@ -28,11 +28,11 @@ def evaluate_cluster(*, cluster_id: int) -> None:
 
 @shared_task
 def send_delivery(*, delivery_id: int) -> None:
-    """One try; harmless if it is not due or another worker has it."""
+    """Attempt a delivery once; harmless if it is not due or another worker has it."""
     sending.send(delivery_id)
 
 
 @shared_task
 def prune_alerts() -> None:
-    """Beat: what was over a month ago."""
+    """Beat: delete alerts and deliveries that ended over a month ago."""
     evaluating.prune(timezone.now())

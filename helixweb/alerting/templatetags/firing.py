@@ -1,4 +1,4 @@
-"""Alerts that wait for a person, for pages of what serves."""
+"""Unacknowledged alerts, for pages about serving."""
 
 from django import template
 

@@ -1,4 +1,4 @@
-"""`manage.py changepassword`, as Django has it, told in the change log."""
+"""`manage.py changepassword`, as in Django, with an entry in the change log."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py createsuperuser`, as Django has it, told in the change log."""
+"""`manage.py createsuperuser`, as in Django, with an entry in the change log."""
 
 from typing import Any
 
