@@ -1,4 +1,4 @@
-"""Beat's scheduler: Celery's, which goes on where the clock was set back."""
+"""Celery beat's scheduler, which continues when the system clock is set back."""
 
 import logging
 from typing import Any
@@ -30,4 +30,4 @@ class Scheduler(PersistentScheduler):
         logger.warning("the clock was set back; what is sent at intervals goes on from now")
         for entry in ahead:
             entry.last_run_at = entry.default_now()
-        self.old_schedulers = None  # so that Celery finds out anew when each is due
+        self.old_schedulers = None  # so that Celery computes again when each is due

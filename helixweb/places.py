@@ -1,4 +1,4 @@
-"""Where a site keeps its data unless it is told, and where `up` last ran it."""
+"""The default data folder of a site, and the addresses at which `up` last ran it."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def default_data_dir(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Of a site that `up` runs: what other commands on its data take for granted."""
+    """Addresses of a site that `up` runs, for other commands on the same data folder."""
 
     url: str = "http://127.0.0.1:8000"
     port: int = 8000
@@ -31,13 +31,13 @@ class Addresses:
 
     @classmethod
     def kept_in(cls, data_dir: Path) -> "Addresses":
-        """Those that `keep` wrote; the defaults where nobody did."""
+        """The addresses that `keep` stored, else the defaults."""
         try:
-            told = json.loads((data_dir / _KEPT).read_text(encoding="utf-8"))
-            fits = {name: type(value) for name, value in told.items()} == cls.__annotations__
+            stored = json.loads((data_dir / _KEPT).read_text(encoding="utf-8"))
+            fits = {name: type(value) for name, value in stored.items()} == cls.__annotations__
         except (OSError, ValueError, AttributeError):
             return cls()
-        return cls(**told) if fits else cls()
+        return cls(**stored) if fits else cls()
 
     def keep(self, data_dir: Path) -> None:
         """Raises OSError."""

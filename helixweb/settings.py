@@ -27,7 +27,7 @@ DEBUG = environment.flag("HELIX_DEBUG", default=False)
 SECRET_KEY = environment.text("SECRET_KEY") or environment.generated_secret(DATA_DIR / "secret_key")
 
 # What hashes of API keys depend on beside the database; empty: derived from SECRET_KEY. To change
-# it, keep the old one in HELIX_PEPPERS_BEFORE until no key hangs on it (common/peppers.py).
+# it, keep the old one in HELIX_PEPPERS_BEFORE until no key depends on it (common/peppers.py).
 HELIX_PEPPER = environment.text("HELIX_PEPPER")
 HELIX_PEPPERS_BEFORE = environment.words("HELIX_PEPPERS_BEFORE")
 
@@ -63,7 +63,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 
 INSTALLED_APPS = [
-    "helixweb.access",  # before Django's, whose commands for users it has tell what they do
+    "helixweb.access",  # before Django's: its versions of the commands for users are logged
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -214,7 +214,7 @@ HELIX_OIDC_ALGORITHM = environment.text("HELIX_OIDC_ALGORITHM", "RS256")
 HELIX_OIDC_NAME = environment.text("HELIX_OIDC_NAME", "single sign-on")
 HELIX_OIDC_GROUPS_CLAIM = environment.text("HELIX_OIDC_GROUPS_CLAIM", "groups")
 # Which group there is which role here, on the whole site: GROUP=ROLE,…; a claim changes roles at
-# every log-in. Whoever is in none of them gets HELIX_OIDC_DEFAULT_ROLE, or is not let in.
+# every log-in. A user in none of them gets HELIX_OIDC_DEFAULT_ROLE, or is refused.
 HELIX_OIDC_ROLES = dict(word.rpartition("=")[::2] for word in environment.words("HELIX_OIDC_ROLES"))
 HELIX_OIDC_DEFAULT_ROLE = environment.text("HELIX_OIDC_DEFAULT_ROLE")
 for _role in {*HELIX_OIDC_ROLES.values(), *filter(None, [HELIX_OIDC_DEFAULT_ROLE])}:
@@ -257,7 +257,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "helixweb.common.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "helixweb.common.rest.openapi.RestSchema",
     "EXCEPTION_HANDLER": "helixweb.common.problems.exception_handler",
-    # Whose X-Forwarded-For is believed when requests of one address are counted.
+    # Proxies whose X-Forwarded-For is trusted when requests are counted by address.
     "NUM_PROXIES": 1 if _behind_proxy else 0,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
@@ -350,7 +350,7 @@ LOGGING = {
         name: {"handlers": [], "propagate": True}
         for name in ("uvicorn", "uvicorn.access", "uvicorn.error")
     }
-    # It tells of every request with its whole URL, and those of webhooks often hold a key.
+    # It logs every request with its whole URL, and URLs of webhooks often hold a key.
     | {"httpx": {"level": "WARNING"}},
     "root": {
         "handlers": ["stderr"],
@@ -378,7 +378,7 @@ HF_HUB_OFFLINE = environment.flag("HF_HUB_OFFLINE", default=False)
 HELIX_WEBHOOK_NETWORKS = environment.networks("HELIX_WEBHOOK_NETWORKS")
 # Certificates (PEM) to trust beside the system's issuers, where this site dials itself.
 HELIX_CA = environment.text("HELIX_CA")
-# The site's own certificate (PEM), whose end an alert rule watches; empty: nobody knows it.
+# The site's own certificate (PEM), whose expiry an alert rule watches; empty: unknown.
 HELIX_TLS_CERTIFICATE = environment.text("HELIX_TLS_CERTIFICATE")
 # Mails of alerts; without a host none is sent.
 EMAIL_HOST = environment.text("EMAIL_HOST")
@@ -389,7 +389,7 @@ EMAIL_USE_TLS = environment.flag("EMAIL_USE_TLS", default=True)
 EMAIL_TIMEOUT = 15
 DEFAULT_FROM_EMAIL = environment.text("HELIX_EMAIL_FROM", f"helixweb@{_url.hostname}")
 
-# Event streams and waits for events that one person may have open at one web process, over all of
+# Event streams and waits for events that one user may have open at one web process, over all of
 # their pages and keys. A browser has six at most, of the pages that are seen.
 HELIX_STREAMS_PER_USER = environment.number("HELIX_STREAMS_PER_USER", 100, least=1, most=100_000)
 

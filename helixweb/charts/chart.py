@@ -12,13 +12,13 @@ from helixweb.words import gettext_noop
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 ROW_HEIGHT_PX = 22
 LONGEST_LABEL = 18
-# More bars are not read, and a browser takes long to draw them.
+# More bars are unreadable, and slow to draw.
 MOST_BARS = 50
-# Of rows that do not stand for one node each, or change over time, some more.
+# A few more rows where a row is not one node, or changes over time.
 MOST_ROWS = 100
-# An axis of no more whole numbers marks every one.
+# An axis of at most so many whole numbers marks each of them.
 MOST_SINGLE_TICKS = 12
-# A table cell for what was not measured.
+# Text of a table cell without a measurement.
 UNKNOWN = "—"
 # A horizontal axis of shares.
 SHARES = {"range": [0, 1.02], "tickformat": ".0%"}
@@ -29,7 +29,7 @@ Trace = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legend:
-    """One colour and what it stands for; for figures that have no legend of their own."""
+    """A colour and its meaning, for figures without a legend of their own."""
 
     colour: str
     label: str
@@ -172,7 +172,7 @@ def height_for_rows(rows: int, *, minimum_px: int = 170) -> int:
 
 
 def tokens_per_s(value: float) -> str:
-    """952 or 12.3: as many digits as a person reads."""
+    """Tokens/s as text with few digits, such as 952 or 12.3."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 

@@ -53,9 +53,9 @@ def incumbent_curve(
 ) -> Chart:
     """Step lines of flow (trace 0) and bound (trace 1), the incumbents as marks (trace 2).
 
-    With a `goal` the marks stand on its line (trace 3), its bound is trace 4, and the flow is that
-    of the best by the goal. The lines end at `until_s`, the age of the run; plan-run.js moves that
-    end, appends before it.
+    With a `goal` the marks are on its line (trace 3), its bound is trace 4, and the flow is that of
+    the best by the goal. The lines end at `until_s`, the age of the run; plan-run.js moves that end
+    and adds points before it.
     """
     seconds = [point.elapsed_s for point in points]
     flows = [point.flow_tokens_per_s for point in points]

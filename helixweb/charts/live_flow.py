@@ -17,7 +17,7 @@ from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
 from planner import SOURCE
 
-# Okabe-Ito; what a colour says stands in the table in words, too.
+# Okabe-Ito palette; the table has the meaning of each colour in words, too.
 LESS, AS_PLANNED, MORE, NOTHING = "#E69F00", "#0072B2", "#CC79A7", "#999999"
 WORDS = {
     LESS: gettext_noop("less than planned"),

@@ -67,7 +67,7 @@ def network_matrix(
 ) -> Chart:
     """Rows send, columns receive; `cells` has the reachable pairs.
 
-    `possible` is how many pairs there could be: where names are regions, None, and not told.
+    `possible` is the number of possible pairs, for the text; None if the names are regions.
     """
     out: dict[str, list[MatrixCell]] = {name: [] for name in names}
     for (source, _target), cell in cells.items():
@@ -108,7 +108,7 @@ def _heatmap(names: Sequence[str], cells: Cells, measure: Measure) -> Trace:
         hovertemplate="%{text}<extra></extra>",
         hoverongaps=False,
         colorscale="Cividis",
-        # Slow stands out as dark: little bandwidth, or much latency.
+        # Slow links are dark: low bandwidth, or high latency.
         reversescale=measure == "latency",
         zmin=low if low < high else low - 1,
         zmax=high,
@@ -167,8 +167,8 @@ def _summary(cells: Cells, measure: Measure, possible: int | None) -> str:
     if min(values) == max(values):
         text = _("all at %(low)s") % {"low": low}
     if possible is not None:
-        told = _("%(count)s of %(possible)s directed pairs connected, ")
-        text = told % {"count": len(cells), "possible": possible} + text
+        summary = _("%(count)s of %(possible)s directed pairs connected, ")
+        text = summary % {"count": len(cells), "possible": possible} + text
     if used := sum(cell.in_use for cell in cells.values()):
         text += _("; %(used)s carry the plan's flow") % {"used": used}
     return text[0].upper() + text[1:] + _(".")

@@ -1,7 +1,7 @@
 """A plan's flow as the graph that its diagrams draw, from coordinator to coordinator.
 
-Columns are steps of pipelines: a node stands right of every node that sends to it. Plotly's own
-order within columns crosses links needlessly, so positions are computed here.
+Columns are steps of pipelines: a node is to the right of every node that sends to it. Plotly's
+own order within columns crosses links needlessly, so positions are computed here.
 """
 
 import math

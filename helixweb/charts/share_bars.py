@@ -42,9 +42,9 @@ class FlowShare(NamedTuple):
 
 
 def node_bars(shares: Sequence[NodeShare], *, what: str) -> Chart:
-    """Bars in the order given, first on top; one trace, whose x and text a script may replace.
+    """Bars in the order given, first on top; one trace (a script may replace its x and text).
 
-    Of more than `MOST_BARS` nodes those with the highest shares, the highest first.
+    If there are more than `MOST_BARS` nodes, those with the highest shares, highest first.
     """
     of = len(shares)
     if of > MOST_BARS:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-# Query parameters whose lists are joined by commas; all others are repeated for each value.
+# Query parameters with lists joined by commas; all others are repeated for each value.
 _JOINED, _JOINED_ENDING = ("fields", "ordering"), "__in"
 
 
@@ -25,8 +25,8 @@ def read_events(lines: Iterable[str]) -> Iterator[Event]:
         if not line:
             if data:
                 value = json.loads("\n".join(data))
-                told = value if isinstance(value, dict) else {"value": value}
-                yield Event(last_id, kind or "message", told)
+                document = value if isinstance(value, dict) else {"value": value}
+                yield Event(last_id, kind or "message", document)
             kind, data = "", []
             continue
         name, _, value = line.partition(":")

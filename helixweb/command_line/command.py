@@ -10,8 +10,8 @@
         \"""
 
 The parameters before `*` are positional, the others options; types are those of `_settings`. A
-line such as `-t --time-limit S: …` of the docstring has an argument's help, and the words that
-stand for its values. Other declarations may follow in the parentheses; `rest` gets their values.
+line such as `-t --time-limit S: …` of the docstring has an argument's help, and the placeholder
+of its value. Other declarations may follow in the parentheses; `rest` gets their values.
 """
 
 import argparse
@@ -80,7 +80,7 @@ class Command:
 
 
 def command(*takes: Argument, connects: bool = True, **about: Any) -> Callable[[Act], Command]:
-    """Make a command of the function below; `about` goes to its parser."""
+    """Make a command of the decorated function; its parser gets `about`."""
     return lambda act: Command(act=act, takes=takes, connects=connects, about=about)
 
 
@@ -105,8 +105,8 @@ class Verbs:
     def add_parser(self, subparsers: Subparsers, name: str, summary: str) -> None:
         parser = subparsers.add_parser(name, help=summary, description=self.description)
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        for action, (told, one) in self.actions.items():
-            one.add_parser(actions, action, told)
+        for action, (words, one) in self.actions.items():
+            one.add_parser(actions, action, words)
 
 
 def argument(*names: str, complete: str = "", **settings: Any) -> Argument:
@@ -166,11 +166,11 @@ def _description(act: Act) -> str | None:
 def _parameters(act: Act) -> Iterator[Argument]:
     """The arguments that are parameters of the function, after the first."""
     hints = get_type_hints(act, include_extras=True)
-    told = {found[1].replace("-", "_"): found for found in _HELP.findall(_documentation(act))}
+    documented = {found[1].replace("-", "_"): found for found in _HELP.findall(_documentation(act))}
     for one in list(signature(act).parameters.values())[1:]:
         if one.kind is not Parameter.VAR_KEYWORD:
             default = ("", "", "", _SHARED_HELP.get(one.name))
-            short, _, words, help_ = told.get(one.name.strip("_"), default)
+            short, _, words, help_ = documented.get(one.name.strip("_"), default)
             settings = _settings(one, hints[one.name]) | {"help": help_}
             if words:
                 metavar = tuple(words.split())

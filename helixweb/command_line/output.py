@@ -46,9 +46,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def pairs(rows: Iterable[tuple[str, object]]) -> str:
     """One line per pair, values below each other."""
-    told = [(name, one_line(value)) for name, value in rows]
-    size = max((width(name) for name, _ in told), default=0)
-    return "\n".join(f"{_padded(name, size, False)}  {value}".rstrip() for name, value in told)
+    lines = [(name, one_line(value)) for name, value in rows]
+    size = max((width(name) for name, _ in lines), default=0)
+    return "\n".join(f"{_padded(name, size, False)}  {value}".rstrip() for name, value in lines)
 
 
 def rows_table(cells: Cells, rows: Iterable[Mapping[str, Any]]) -> str:
@@ -168,8 +168,8 @@ def _padded(text: str, size: int, at_right: bool) -> str:
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:
-    told = [cell.replace(",", "").rstrip(" %") for cell in cells if cell != NOTHING]
-    return bool(told) and all(plain.replace(".", "", 1).lstrip("+-").isdecimal() for plain in told)
+    bare = [cell.replace(",", "").rstrip(" %") for cell in cells if cell != NOTHING]
+    return bool(bare) and all(plain.replace(".", "", 1).lstrip("+-").isdecimal() for plain in bare)
 
 
 def _columns(character: str) -> int:

@@ -38,9 +38,9 @@ def report(error: Exception, around: Surroundings, *, as_json: bool) -> int:
         for line in lines(error):
             around.warn(printable(line))
         return code
-    told = error.document if isinstance(error, client.Problem) else {"title": type(error).__name__}
-    told = {**told, "detail": str(error), "exit_code": code}
-    around.err.write(f"{json_line({'error': told})}\n")
+    shown = error.document if isinstance(error, client.Problem) else {"title": type(error).__name__}
+    shown = {**shown, "detail": str(error), "exit_code": code}
+    around.err.write(f"{json_line({'error': shown})}\n")
     return code
 
 
@@ -51,12 +51,12 @@ def lines(error: Exception) -> list[str]:
     if isinstance(error, UnicodeEncodeError):
         place = error.object[max(0, error.start - 20) : error.end + 20]
         return [f"{place!r} has bytes that are no text in UTF-8; write it in UTF-8"]
-    told = [str(error) or type(error).__name__]
+    found = [str(error) or type(error).__name__]
     if isinstance(error, client.Problem) and (count := len(error.errors)) > 1:
-        told = [f"{error.title}: {count} values are refused"]
-        told += [f"  {one.field or '(all)'}: {one.message}" for one in error.errors[:MOST_SHOWN]]
+        found = [f"{error.title}: {count} values are refused"]
+        found += [f"  {one.field or '(all)'}: {one.message}" for one in error.errors[:MOST_SHOWN]]
         if count > MOST_SHOWN:
-            told.append(f"  … and {count - MOST_SHOWN} more; --json shows all")
+            found.append(f"  … and {count - MOST_SHOWN} more; --json shows all")
     if isinstance(error, client.TooManyRequests) and error.retry_after_s is not None:
-        told.append(f"come again in {error.retry_after_s:.0f} s")
-    return told + [remedy for kind, remedy in _REMEDIES if isinstance(error, kind)]
+        found.append(f"come again in {error.retry_after_s:.0f} s")
+    return found + [remedy for kind, remedy in _REMEDIES if isinstance(error, kind)]

@@ -14,7 +14,7 @@ NAME = "config.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Empty: not told."""
+    """Settings of the command line; empty: not set."""
 
     url: str = ""
     key: str = ""

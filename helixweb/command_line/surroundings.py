@@ -73,10 +73,10 @@ class Surroundings:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person looks at stdout."""
+        """True if stdout is a terminal."""
         return self.out.isatty()
 
     @property
     def can_draw(self) -> bool:
-        """Whether that terminal moves its cursor where it is told."""
+        """True if stdout is a terminal that can move its cursor."""
         return self.is_terminal and self.environ.get("TERM", "ansi") not in ("", "dumb")

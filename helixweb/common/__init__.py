@@ -1,4 +1,4 @@
-"""What every app of the web stands on: auth, event outbox, problem documents, leases, page shell.
+"""Shared base of all apps: auth, event outbox, problem documents, leases, page shell.
 
 Knows no product noun. Every app may import it; it imports only settings and celery.
 """

@@ -1,4 +1,4 @@
-"""Who acts: the person or process behind the request that is being answered, for the change log.
+"""The actor of the current request, a user or a process, for the change log.
 
 Services are called by pages, by the REST API and by processes alike and know no request; passing
 the user through all of them would put a parameter into each signature that one function reads.

@@ -1,4 +1,4 @@
-"""Who is asking: sessions for people, `Authorization: Bearer hlx_…` keys for programs."""
+"""Authentication: sessions for users, `Authorization: Bearer hlx_…` keys for programs."""
 
 import hashlib
 from typing import Any

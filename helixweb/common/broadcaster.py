@@ -46,7 +46,7 @@ class Frame:
 
     @cached_property
     def content(self) -> bytes:
-        """As it goes over the wire, made once for all streams; `data` has its id and topic too."""
+        """The bytes to send, made once for all streams; `data` has the event's id and topic."""
         event = self.event
         content_of = {"event_id": event.pk, "topic": event.topic, **event.data}
         data = json.dumps(content_of, separators=(",", ":"))
@@ -209,7 +209,7 @@ async def stream(
 
 
 def _missed(topics: frozenset[str], place: Place | None, ending: Ending) -> list[Frame] | None:
-    """None: nothing is to be told any more."""
+    """Events since `place`; None: the stream has ended."""
     return None if ending.has_come() else frames_since(topics, place)
 
 

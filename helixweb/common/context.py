@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from helixweb.common.zones import zone_of
 
 THEMES = ("light", "dark")
-# Pages of settings by their menu, whose addresses are elsewhere.
+# Pages in the settings menu whose URLs have another prefix.
 OF_SETTINGS = frozenset({"changes", "api"})
 
 

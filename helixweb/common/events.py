@@ -23,10 +23,10 @@ def emit_to(topics: Iterable[str], type_: str, data: dict[str, Any]) -> None:
     emit_all((topic, type_, data) for topic in topics)
 
 
-def emit_all(told: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
+def emit_all(events: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
     """As `emit` of each of them, with one statement."""
     Event.objects.bulk_create(
-        (Event(topic=topic, type=type_, data=data) for topic, type_, data in told), batch_size=500
+        (Event(topic=topic, type=type_, data=data) for topic, type_, data in events), batch_size=500
     )
     transaction.on_commit(BROADCASTER.wake)
 

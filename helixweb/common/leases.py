@@ -38,7 +38,7 @@ class Lease:
 
     Solvers call back on threads of their own choosing and may not return for seconds. So a thread
     of its own renews the lease and touches the database; the work's threads never do. `lost` says
-    that the lease went to another attempt; the work was then told to stop.
+    that another attempt has taken the lease; the work was then cancelled.
     """
 
     def __init__(self, row: Job, attempt: int) -> None:

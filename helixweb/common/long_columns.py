@@ -1,8 +1,8 @@
-"""Long columns last, for SQLite.
+"""Migration operation: moves long columns to the end of a table, for SQLite.
 
-It keeps a row in a chain of pages and follows it from the beginning up to the last column that is
-asked for: behind a plan of two megabytes lie six hundred pages, whoever defers the plan. PostgreSQL
-keeps long values elsewhere.
+SQLite stores a row in a chain of pages and reads it from the beginning up to the last column that
+a query needs. To read a column behind a plan of two megabytes it reads six hundred pages, even if
+the query defers the plan. PostgreSQL stores long values separately.
 """
 
 from typing import Any

@@ -57,7 +57,7 @@ _UNFINISHED = ("queued", "running")
 
 
 def _shortened(families: list[Metric]) -> Iterator[Metric]:
-    """Cuts families that are too long, and tells of each how many lines it lost."""
+    """Truncates families that are too long, and adds a metric of the number of lines left out."""
     left_out = {}
     for family in families:
         if len(family.samples) > MOST_LINES:

@@ -80,7 +80,7 @@ class FailedLogins(models.Model):
 
 
 class SessionOfUser(models.Model):
-    """A log-in that goes on, so that a person can see and end their own."""
+    """An active session of a user, so that users can list and end their own."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     session_key = models.CharField(max_length=40, unique=True)

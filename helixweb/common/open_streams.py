@@ -41,13 +41,13 @@ class OpenStream:
             _OPEN.discard(self)
 
 
-# Of this process, whose views are in several threads.
+# The open streams of this process; a lock, since views run in several threads.
 _OPEN: WeakSet[OpenStream] = WeakSet()
 _LOCK = threading.RLock()
 
 
 def check(user_id: int) -> None:
-    """That there is room for one more. Raises TooManyStreams."""
+    """Raises TooManyStreams if the user may open no more."""
     if count(user_id) >= settings.HELIX_STREAMS_PER_USER:
         raise TooManyStreams(settings.HELIX_STREAMS_PER_USER)
 

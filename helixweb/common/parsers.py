@@ -42,6 +42,6 @@ class JsonParser(parsers.JSONParser):
 
 
 class DocumentParser(JsonParser):
-    """Of whole clusters, whose readers count for themselves what is wrong."""
+    """Parses documents of whole clusters, without a limit on values: readers limit the errors."""
 
     most_values = None

@@ -19,13 +19,13 @@ _ID_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Pepper:
-    """`id` tells peppers apart and says nothing of them."""
+    """A secret for hashing keys. `id` identifies it and reveals nothing about it."""
 
     id: str
     secret: str
 
     def hash_of(self, secret_sha256: str) -> str:
-        """How a key is kept whose SHA-256 this is."""
+        """The stored hash of a key, from the key's SHA-256."""
         return hmac.new(self.secret.encode(), secret_sha256.encode(), hashlib.sha256).hexdigest()
 
 

@@ -17,7 +17,7 @@ from helixweb.common.request_ids import request_id_of
 from planner import PlannerError
 
 CONTENT_TYPE = "application/problem+json"
-# Of one request that are told; who sends a long list of wrong things gets no longer one back.
+# Most errors in one answer, however many a request has.
 MOST_ERRORS = 1000
 LONGEST_NAME = 200
 
@@ -121,8 +121,8 @@ def status_of(kind: type[Refused]) -> int:
 
 
 def _answer_to(refused: Refused) -> exceptions.APIException:
-    told: Any = list(refused.reasons) if refused.listed else str(refused)
-    answer = exceptions.APIException(told, code=refused.default_code)
+    detail: Any = list(refused.reasons) if refused.listed else str(refused)
+    answer = exceptions.APIException(detail, code=refused.default_code)
     answer.status_code, answer.default_code = status_of(type(refused)), refused.default_code
     return answer
 
@@ -149,10 +149,10 @@ def problem(error: exceptions.APIException) -> dict[str, Any]:
 def _told(detail: Any) -> list[tuple[str, str]]:
     """The first errors, and whether there are more."""
     every = _fields(detail, "")
-    told = list(islice(every, MOST_ERRORS))
+    errors = list(islice(every, MOST_ERRORS))
     if next(every, None) is not None:
-        told.append(("…", "There are more errors; correct these first, and send it again."))
-    return told
+        errors.append(("…", "There are more errors; correct these first, and send it again."))
+    return errors
 
 
 def _fields(detail: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from rest_framework import exceptions, serializers
 
 from helixweb.common.queries import parsed_id, within
 
-# Of a body with more unknown keys these are told.
+# At most so many unknown keys of a body are reported.
 MOST_TOLD = 100
 Row = TypeVar("Row", bound=Model)
 

@@ -76,7 +76,7 @@ def run_closed_loop(
     tell: Callable[[Measured], None],
 ) -> None:
     """Add to `measured` until `questions` end, or for so many `seconds`; `tell` is called after
-    each answer. If it is interrupted, what was measured until then is there."""
+    each answer. After an interrupt `measured` has all results until then."""
     begin, lock = time.monotonic(), threading.Lock()
 
     def next_question() -> str | None:
@@ -188,6 +188,6 @@ def _text(summary: dict[str, Any]) -> str:
     ]
     text = head + table(("", "P50", "P95", "P99"), rows)
     if summary["failed"]:
-        told = [(count, words) for words, count in summary["failures"].items()]
-        text += "\n\n" + table(("FAILED", "BECAUSE"), told)
+        failures = [(count, words) for words, count in summary["failures"].items()]
+        text += "\n\n" + table(("FAILED", "BECAUSE"), failures)
     return text

@@ -53,7 +53,7 @@ def events(
 
 
 def _end_with_the_reader(out: TextIO) -> None:
-    """If `out` is a pipe whose reader ends, end this process at once, as `tail -f` does.
+    """End this process at once when the reader of the pipe `out` ends, as `tail -f` does.
 
     Lines are flushed one by one, so none is lost. Without `poll`, the next line ends it.
     """
@@ -73,7 +73,7 @@ def _watch(number: int) -> None:
 
 
 def line(event: Event) -> str:
-    """One event for a person."""
+    """One event as readable text."""
     topic = one_line(event.data.get("topic"))
     text = event.data.get("text")
     if not isinstance(text, str):

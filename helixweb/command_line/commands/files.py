@@ -151,8 +151,8 @@ def lines(outcome: Row) -> Iterator[str]:
     if outcome["left_out"]:
         yield f"… and {outcome['left_out']:,} rows more"
     for count in outcome["counts"]:
-        told = [f"{count[word]:,} {word}" for word in _SIGNS if count[word]]
-        yield f"{count['kind'].replace('_', ' ')}: {', '.join(told)}"
+        counted = [f"{count[word]:,} {word}" for word in _SIGNS if count[word]]
+        yield f"{count['kind'].replace('_', ' ')}: {', '.join(counted)}"
 
 
 def _values(step: Row) -> str:

@@ -87,7 +87,7 @@ def _what_if(
 
 
 def _read(parse: Callable[[str], T], text: str) -> T:
-    """Parse one value of an option with several, whose values argparse does not parse."""
+    """Parse one value of an option with several values, which argparse does not parse."""
     try:
         return parse(text)
     except ArgumentTypeError as error:
@@ -105,8 +105,8 @@ def _worths(answer: Row) -> str:
         "price per hour": "price_per_hour",
     }
     sides = (answer["before"], answer["after"])
-    told = [(title, *(written(name, one) for one in sides)) for title, name in rows.items()]
-    return table(("", "BEFORE", "AFTER"), told)
+    lines = [(title, *(written(name, one) for one in sides)) for title, name in rows.items()]
+    return table(("", "BEFORE", "AFTER"), lines)
 
 
 @verbs()
@@ -136,18 +136,18 @@ def _simulate(
     if row["status"] != "succeeded":
         raise failure("simulation", row)
     forecast = row["forecast"]
-    told = [
+    lines = [
         ("simulation", row["id"]),
         ("decode", f"{number(forecast['decode_tokens_per_s'])} tokens/s"),
         ("prompts", f"{number(forecast['prompt_tokens_per_s'])} tokens/s"),
         *((name.upper(), _spread(forecast[name])) for name in ("ttft", "tpot", "e2e")),
         ("nodes busy", percent(forecast["utilisation_mean"])),
     ]
-    site.show(row, pairs(told))
+    site.show(row, pairs(lines))
 
 
-def _spread(told: dict[str, float | None]) -> str:
-    return f"p50 {duration(told['p50_s'])}, p95 {duration(told['p95_s'])}"
+def _spread(times: dict[str, float | None]) -> str:
+    return f"p50 {duration(times['p50_s'])}, p95 {duration(times['p95_s'])}"
 
 
 @verbs(site_options(PlanOptions, "time_limit_s", "objective"))

@@ -161,6 +161,6 @@ def _show(site: Session, row: Row) -> None:
         "SAYS": "message",
     }
     held = rows_table(cells, row["assignments"]) if row["assignments"] else ""
-    told = {"deployment": "id", "model": "model_name", "says": "message"}
-    told |= {name: name for name in ("plan", "status", "generation")}
-    site.show_row(row, told, held)
+    shown = {"deployment": "id", "model": "model_name", "says": "message"}
+    shown |= {name: name for name in ("plan", "status", "generation")}
+    site.show_row(row, shown, held)

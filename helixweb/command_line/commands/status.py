@@ -39,8 +39,8 @@ def summary(reading: Row, *, most: int) -> str:
     if deployment is None:
         rows.append(("serves", "nothing"))
     else:
-        told = f"deployment {deployment['id']}: {deployment['status']}"
-        rows.append(("serves", f"{deployment['model_name']}, {told}"))
+        line = f"deployment {deployment['id']}: {deployment['status']}"
+        rows.append(("serves", f"{deployment['model_name']}, {line}"))
         if deployment["message"]:
             rows.append(("says", deployment["message"]))
         rows += [

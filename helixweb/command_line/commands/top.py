@@ -84,11 +84,11 @@ def _redraw(site: Session, cluster: int) -> None:
     columns, lines = shutil.get_terminal_size(_SIZE)
     try:
         reading = read_cluster(site, site.client.clusters.get(cluster))
-        told = frame(reading, columns=columns, lines=lines - 1)
+        screen = frame(reading, columns=columns, lines=lines - 1)
     except (ServerFailed, TooManyRequests, Unreachable) as error:
         site.around.out.write(f"\x1b[{lines};1H{cut(one_line(error), columns - 1)}{_TO_LINE_END}")
     else:
-        drawn = f"{_TO_LINE_END}\r\n".join(told)
+        drawn = f"{_TO_LINE_END}\r\n".join(screen)
         site.around.out.write(f"{_HOME}{drawn}{_TO_LINE_END}{_TO_SCREEN_END}")
     site.around.out.flush()
 
@@ -97,10 +97,10 @@ def frame(reading: Row, *, columns: int, lines: int) -> list[str]:
     """At most `lines` lines of at most `columns` columns; what does not fit is counted."""
     head, links = summary(reading, most=3).split("\n")[: lines // 2], _links(reading["links"])
     room = lines - len(head) - 1 - (len(links) + 1 if links else 0)
-    told = [*head, "", *_fitted(_nodes(reading), max(room, 3))]
+    shown = [*head, "", *_fitted(_nodes(reading), max(room, 3))]
     if links:
-        told += ["", *links]
-    return [cut(line, columns) for line in told[:lines]]
+        shown += ["", *links]
+    return [cut(line, columns) for line in shown[:lines]]
 
 
 def _nodes(reading: Row) -> list[str]:

@@ -1,6 +1,6 @@
 """Many rows of a collection made, changed and deleted at once: all of it, or nothing.
 
-What is wrong is told of every item, not only of the first.
+The errors of every item are reported, not only those of the first.
 """
 
 from collections.abc import Callable, Iterator, Mapping

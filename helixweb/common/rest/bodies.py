@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 class BoundedBody:
     """An ASGI `receive` that gives no more than its request may send.
 
-    A request that sends more is disconnected as far as who reads it can tell, and `refusal` is what
-    to answer. `is_known` finds out whether its sender is, at most once.
+    After more than that, the reader gets a disconnect, and `refusal` is the response to send.
+    `is_known` checks whether the sender is authenticated; it is called at most once.
     """
 
     refusal: HttpResponse | None = None

@@ -1,9 +1,8 @@
-"""Strong ETags: reads that cost nothing when nothing changed, edits of what was read.
+"""Strong ETags: cheap reads of unchanged rows, and edits only of the version that was read.
 
-A list's is that of its bytes. A row's is "EDIT-CONTENT". The second half is that of the bytes;
-If-None-Match compares the whole. The first is that of what people change: If-Match compares only
-this half, since a node says every two seconds when it was last heard of, and whoever edits its
-region did not mean that.
+A list's ETag is a hash of its bytes. A row's is "EDIT-CONTENT". The second half is a hash of the
+bytes; If-None-Match compares the whole. The first half is a hash of what users change. If-Match
+compares only this half: a heartbeat every two seconds must not make a user's edit fail.
 """
 
 import json

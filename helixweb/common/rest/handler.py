@@ -1,10 +1,10 @@
-"""Answers the REST API in a fixed pool of threads, whose database connections stay open.
+"""Answers the REST API in a fixed pool of threads, with persistent database connections.
 
 Django's ASGI handler starts a thread and opens a database connection for each request, and switches
 between thread and event loop at each middleware: several milliseconds, for requests that arrive
 hundreds of times a second. Here each request runs through the same middleware in one thread. Pages
-use Django's handler. Agents and coordinators have threads of their own, and so have imports, so
-people's requests do not delay heartbeats. Those that arrive at about the same time are answered
+use Django's handler. Agents and coordinators have separate threads, and so have imports, so that
+users' requests do not delay heartbeats. Heartbeats that arrive at about the same time are answered
 together in one thread: their rows are read and written at once.
 """
 

@@ -141,8 +141,8 @@ def _rights(request: Request) -> str:
 
 
 def _actor(request: Request) -> str:
-    """Whose key it is. A request without credentials, such as of a machine that joins, has its
-    secret in its body, and the answer is for the same body only."""
+    """The owner of an idempotency key. A request without credentials, such as of a machine that
+    joins, has its secret in its body, and the stored answer is for the same body only."""
     if isinstance(request.auth, ApiKey):
         return f"key:{request.auth.pk}"
     return f"user:{request.user.pk}" if request.user.is_authenticated else "nobody"

@@ -45,8 +45,8 @@ class _TrueOrFalseField(forms.Field):
             return None
         known = {"true": True, "false": False}
         if (word := str(value).lower()) not in known:
-            told = "%(value)r is not allowed; give true or false."
-            raise forms.ValidationError(told, params={"value": word[:20]})
+            message = "%(value)r is not allowed; give true or false."
+            raise forms.ValidationError(message, params={"value": word[:20]})
         return known[word]
 
 
@@ -140,8 +140,8 @@ class Search(filters.SearchFilter):
     def get_search_terms(self, request: Request) -> list[str]:
         text = request.query_params.get(SEARCH, "")
         if len(text) > MAX_SEARCH_LENGTH:
-            told = f"It has {len(text):,} characters; at most {MAX_SEARCH_LENGTH} are searched for."
-            raise exceptions.ValidationError({SEARCH: [told]})
+            why = f"It has {len(text):,} characters; at most {MAX_SEARCH_LENGTH} are searched for."
+            raise exceptions.ValidationError({SEARCH: [why]})
         try:
             return list(super().get_search_terms(request))
         except serializers.ValidationError as error:
@@ -191,7 +191,7 @@ def ordered_columns(model: type[models.Model], serializer: Any) -> dict[str, str
         name: columns[field.source].attname
         for name, field in shown.items()
         if field.source in columns
-        and not field.write_only  # an order tells what is in a column
+        and not field.write_only  # an order would reveal a column's values
         and not isinstance(columns[field.source], models.JSONField)
     }
 
@@ -219,8 +219,8 @@ def wanted_fields(request: Request, serializer: Any) -> tuple[str, ...] | None:
 def check_parameters(
     request: Request, known: Iterable[str] | None, *, may_repeat: Container[str]
 ) -> None:
-    """Refuse what would be ignored: parameters that are not known (None: all may be), and repeated
-    ones. A script whose variable is empty did not mean all rows; only a search may be empty."""
+    """Refuse parameters that would be ignored: unknown (None: allow all), repeated or empty ones.
+    An empty variable of a script must not select all rows; only a search may be empty."""
     allowed, wrong = None if known is None else frozenset(known), {}
     for name, given in request.query_params.lists():
         if allowed is not None and name not in allowed:
@@ -230,8 +230,8 @@ def check_parameters(
         elif "" in given and name != SEARCH:
             wrong[name] = ["It is empty; give a value, or leave it out."]
         elif len(given) > 1 and name not in may_repeat:
-            told = "It is given more than once; give it once, several values with commas."
-            wrong[name] = [told]
+            message = "It is given more than once; give it once, several values with commas."
+            wrong[name] = [message]
     if wrong:
         raise exceptions.ValidationError(wrong)
 

@@ -18,8 +18,8 @@ class ByFormat(DefaultContentNegotiation):
     ) -> list[BaseRenderer]:
         known = sorted({str(renderer.format) for renderer in renderers})
         if format not in known:
-            told = f"{format[:40]!r} is no format of this; use {', '.join(known)}."
-            raise ValidationError({"format": [told]})
+            message = f"{format[:40]!r} is no format of this; use {', '.join(known)}."
+            raise ValidationError({"format": [message]})
         return [renderer for renderer in renderers if renderer.format == format]
 
 

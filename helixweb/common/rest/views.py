@@ -31,8 +31,8 @@ class RestMixin:
         if "If-Match" in request.headers and not (
             request.method in permissions.SAFE_METHODS or self.checks_version()
         ):
-            told = "Nothing is compared here, so leave it out; a batch names ETags in `if_match`."
-            raise exceptions.ValidationError({"If-Match": [told]})
+            why = "Nothing is compared here, so leave it out; a batch names ETags in `if_match`."
+            raise exceptions.ValidationError({"If-Match": [why]})
         if self._takes_no_body(str(request.method)) and not _is_empty(request):
             raise exceptions.ValidationError("This takes no body; leave it out. Nothing was done.")
         if request.method == "POST":
@@ -48,9 +48,9 @@ class RestMixin:
         schema = getattr(handler, "kwargs", {}).get("schema")
         if schema is None:
             return False
-        told: Any = schema()
-        told.view, told.method = self, method
-        return told.get_request_serializer() is None
+        described: Any = schema()
+        described.view, described.method = self, method
+        return described.get_request_serializer() is None
 
     def checks_version(self) -> bool:
         """Whether it compares If-Match with the row; else that header is refused."""

@@ -105,7 +105,7 @@ class DeleteViewSet(VersionedViewSet[Row], ABC):
 
     @abstractmethod
     def perform_destroy(self, instance: Row) -> None:
-        """Call the service that does; it tells of it."""
+        """Delete by the service, which also logs and announces it."""
 
 
 class CreateViewSet(ReadViewSet[Row]):
