@@ -1,4 +1,4 @@
-"""What a person has: clusters, nodes, links, models, profiles, and the tokens that admit machines.
+"""The inventory: clusters, nodes, links, models, profiles, and the tokens that admit machines.
 
 Planning, deployment and monitoring may import it; it imports charts, common and the planner.
 """

@@ -128,8 +128,8 @@ def _chosen_model(cluster: Cluster, wanted: str | None) -> LanguageModel:
     if wanted is not None:
         number = parsed_id(wanted)
         if number is None:
-            told = f"{wanted[:20]!r} is not the id of a model."
-            raise serializers.ValidationError({"model": [told]})
+            message = f"{wanted[:20]!r} is not the id of a model."
+            raise serializers.ValidationError({"model": [message]})
         return get_object_or_404(LanguageModel, pk=number)
     models = problems.models_of(cluster)
     if len(models) != 1:
@@ -147,8 +147,8 @@ class _RevokeMixin(DeleteViewSet[Any]):
     def revoke_credential(self, process: Any) -> None:
         """Shut the process out; it can only join again, with a fresh token."""
         if not presence.revoke_credential(process):
-            told = f"{process.name} has no credential; it has not joined, or lost it before."
-            raise Conflict(told)
+            message = f"{process.name} has no credential; it has not joined, or lost it before."
+            raise Conflict(message)
 
 
 @needs(VIEWER, OPERATOR)

@@ -65,14 +65,14 @@ def read_hub(text: str) -> ModelFacts:
 
 
 def read_commit(name: HubName) -> str:
-    """The commit that the revision `name` stands for now. Raises CheckpointError."""
+    """The commit that the revision `name` refers to now. Raises CheckpointError."""
     with _repository(name, str(name)) as repository:
         return repository.commit(CONFIG)
 
 
 @contextmanager
 def _repository(name: HubName, text: str) -> Iterator[Repository]:
-    """On the configured hub; `text` is what messages call it. Raises CheckpointError."""
+    """The repository on the configured hub, called `text` in messages. Raises CheckpointError."""
     if settings.HF_HUB_OFFLINE:
         raise CheckpointError(
             f"{text!r} was not looked up: HF_HUB_OFFLINE is set; give a folder or a GGUF file"
@@ -83,7 +83,7 @@ def _repository(name: HubName, text: str) -> Iterator[Repository]:
 
 
 def _gguf_files(repository: Repository) -> tuple[str, ...]:
-    """None if there are others to read, or the hub does not list files."""
+    """Its GGUF files; empty if there are other weights, or the hub does not list files."""
     try:
         return repository.info().gguf_files
     except CheckpointError:
@@ -126,11 +126,11 @@ def _entries(repository: Repository, file: str) -> dict[str, TensorEntry]:
 
 def _object(repository: Repository, file: str, most_bytes: int) -> dict[str, Any]:
     """Raises CheckpointError, MissingFile."""
-    told = repository.told(file)
+    source = repository.told(file)
     try:
         raw = json.loads(repository.read(file, most_bytes=most_bytes))
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{told} is not JSON: {error}") from None
+        raise CheckpointError(f"{source} is not JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise CheckpointError(f"{told} is not a JSON object")
+        raise CheckpointError(f"{source} is not a JSON object")
     return raw

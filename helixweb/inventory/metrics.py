@@ -1,4 +1,4 @@
-"""What Prometheus reads of nodes and coordinators: who is there, and since when not."""
+"""Prometheus metrics of nodes and coordinators: their states and when they were last seen."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

@@ -48,7 +48,7 @@ class Origin(models.TextChoices):
     ENTERED = "entered"
 
 
-# Numbers of a person's, which no measurement overwrites.
+# Numbers that a user entered, which no measurement overwrites.
 BY_PEOPLE = (Origin.IMPORTED, Origin.ENTERED)
 
 
@@ -102,7 +102,7 @@ class LanguageModel(models.Model):
     max_context_tokens = models.PositiveIntegerField(
         default=2048, validators=[MinValueValidator(1)]
     )
-    # Of queries, and of keys and values; null: not told. Tensor parallelism deals them to ranks.
+    # Query heads, and key-value heads; null: unknown. Tensor parallelism splits them among ranks.
     num_heads = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)]
     )
@@ -187,7 +187,7 @@ class Profile(InCluster):
 
     @property
     def label(self) -> str:
-        """Told apart from the profiles of other models."""
+        """Its name with that of its model, to distinguish profiles of one name."""
         return f"{self.name} ({self.model.name})"
 
     @property
@@ -200,25 +200,25 @@ class Profile(InCluster):
 
     @property
     def first_tokens_per_s(self) -> float | None:
-        """With one layer held; None when it can hold none."""
+        """Throughput with one layer held; None when it can hold none."""
         return self.steps[0][2] if self.steps else None
 
     @property
     def last_tokens_per_s(self) -> float | None:
-        """With as many layers as it can hold."""
+        """Throughput with as many layers as it can hold."""
         return self.steps[-1][2] if self.steps else None
 
     @property
     def weights_bytes(self) -> float:
-        """With as many layers as it can hold."""
+        """Bytes of the weights of as many layers as it can hold."""
         return self.max_layers * self.model.bytes_per_layer
 
     @property
     def kv_bytes_per_token_layer(self) -> float | None:
-        """What a token takes in one layer's cache; None: the curve does not tell.
+        """Bytes of a token in one layer's KV cache; None: they do not follow from the curve.
 
-        From one number of layers to the next one layer's weights take room away, so the curve
-        itself tells it: no other source is needed, and none is guessed.
+        With each further layer held, its weights take room from the cache, so they follow from the
+        curve itself: no other source is needed, and none is guessed.
         """
         rooms = [room for *_, room in self.steps]
         if len(rooms) < 2 or rooms[0] <= rooms[-1]:
@@ -227,7 +227,7 @@ class Profile(InCluster):
 
     @property
     def kv_room_bytes(self) -> float | None:
-        """Of the cache beside `weights_bytes`; None: the curve does not tell."""
+        """Bytes of the KV cache beside `weights_bytes`; None: they do not follow from the curve."""
         per_token = self.kv_bytes_per_token_layer
         if per_token is None:
             return None
@@ -235,16 +235,16 @@ class Profile(InCluster):
 
     @property
     def left_bytes(self) -> float:
-        """Beside weights and cache."""
+        """Bytes of memory left beside weights and cache."""
         return max(0.0, self.vram_bytes - self.weights_bytes - (self.kv_room_bytes or 0.0))
 
 
 class ProfileVersion(InCluster):
-    """What a profile was found to be once; the one that plans use is copied into the `Profile`.
+    """One version of a profile; the one that plans use is copied into the `Profile`.
 
-    `document` is a profile as in a problem file. `evidence` is what it was made from, null where
-    nobody told: a `NodeMeasurement` without the profile in it, or what traffic showed. `node` is
-    where it was measured, empty: nowhere.
+    `document` is a profile as in a problem file. `evidence` is what it was made from: a
+    `NodeMeasurement` without the profile in it, or what traffic showed; null: unknown. `node` is
+    where it was measured; empty: not measured.
     """
 
     cluster_path = "profile__cluster"
@@ -336,14 +336,14 @@ class SharedBandwidth(InCluster):
 
 
 class Change(InCluster):
-    """One line of the change log: what was done to a row, by whom, and its values around it.
+    """One line of the change log: an action on a row, its actor, and the values before and after.
 
-    `actor` is a name as it was then: of a person, by their session or by `api_key`, of a process
-    that dialled in, or of who ran a command on the server; blank: the site itself. Rows that one
-    action changed together share `batch`. Values are those that differ; `before` is null for what
-    was added, `after` for what was removed, both for what merely happened. Lines of a cluster that
-    is gone keep its name. Nothing changes or deletes a line but the end of the time that all are
-    kept.
+    `actor` is a name as it was then: of a user (by session or by `api_key`), of an agent or
+    coordinator, or of the user who ran a command on the server; blank: the site itself. Rows that
+    one action changed together share `batch`. Only values that differ are stored; `before` is null
+    for an added row, `after` for a removed one, both for an event without changes. Lines of a
+    removed cluster still have its name. Lines are never changed, and deleted only after the
+    retention time of the log.
     """
 
     class Action(models.TextChoices):

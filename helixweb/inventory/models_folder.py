@@ -33,19 +33,19 @@ def is_served(path: Path) -> bool:
 
 
 def commit_of(folder: Path) -> str:
-    """40 hex digits that stand for a commit: others whenever a file that is served changes.
+    """40 hex digits in place of a commit; they change whenever a file that is served changes.
 
     `folder` is one that `find_folder` found. Computed for each range of a tensor that is served.
     """
-    told = []
+    parts = []
     with os.scandir(folder) as entries:
         known = sorted((each for each in entries if _is_known(each.name)), key=lambda one: one.name)
     for entry in known:
         # to resolve each path costs more than all else; only links can lead out of the folder
         if is_served(Path(entry.path)) if entry.is_symlink() else entry.is_file():
             state = entry.stat()
-            told.append(f"{entry.name} {state.st_size} {state.st_mtime_ns}")
-    text = "\n".join(told).encode()
+            parts.append(f"{entry.name} {state.st_size} {state.st_mtime_ns}")
+    text = "\n".join(parts).encode()
     return hashlib.sha1(text, usedforsecurity=False).hexdigest()
 
 

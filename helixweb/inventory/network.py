@@ -1,6 +1,6 @@
-"""The network of a cluster as people look at it: what counts for a pair, and a summary by region.
+"""The network of a cluster for pages: the values that count for a pair, and a summary by region.
 
-A thousand nodes have a million pairs, so nothing here goes over all of them: regions are
+A thousand nodes have a million pairs, so nothing here iterates over all of them: regions are
 summed up from their sizes, and pairs are looked up when they are shown.
 """
 

@@ -77,15 +77,15 @@ class Process(models.Model):
 
 
 def gpus_of(hardware: dict[str, Any] | None, declared: int) -> int:
-    """As its agent told, else as declared; 1 without any."""
+    """Number of GPUs as its agent reported, else as declared; 1 if there are none."""
     return max(1, len(hardware.get("gpus", ()))) if hardware else max(1, declared)
 
 
 class Node(InCluster, Process):
-    """One machine. Declared by a person or a problem file, real once its agent has joined.
+    """A machine. A user or a problem file declares it; it is real once its agent has joined.
 
-    `price_per_hour` is its own, where it differs from its profile's. `declared_gpus`: how many it
-    has, as a file says; its agent knows better.
+    `price_per_hour` is set where it differs from its profile's. `declared_gpus`: how many it has
+    according to a file; its agent's report takes precedence.
     """
 
     cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="nodes")

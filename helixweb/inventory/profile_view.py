@@ -47,7 +47,7 @@ def profile_speed(profiles: Sequence[Profile]) -> Chart:
 
 
 def _names(profiles: Sequence[Profile]) -> list[str]:
-    """What a chart calls them: with model, and with cluster, where these tell them apart.
+    """Names of profiles in a chart, with model and cluster where they are needed to be unique.
 
     Bars and lines of one name would be drawn as one.
     """
@@ -70,19 +70,19 @@ def version_lines(profile: Profile) -> list[dict[str, Any]]:
 
 def _line(row: ProfileVersion, used: Mapping[str, Any], *, is_used: bool) -> dict[str, Any]:
     """Evidence of an imported file is not checked: it holds what the file had."""
-    told = row.evidence or {}
-    error = told.get("interpolation_error")
+    evidence = row.evidence or {}
+    error = evidence.get("interpolation_error")
     return {
         "row": row,
         "used": is_used,
         "slower_text": "" if is_used else _slower_text(row.document, used),
-        "seconds": told.get("seconds"),
-        "waited_s": told.get("waited_s", 0.0),
-        "nic_bytes_per_s": told.get("nic_bytes_per_s"),
+        "seconds": evidence.get("seconds"),
+        "waited_s": evidence.get("waited_s", 0.0),
+        "nic_bytes_per_s": evidence.get("nic_bytes_per_s"),
         "fits": [
             (phase, f"{fit['median_error']:.1%}, {fit['worst_error']:.1%}")
             for phase in _PHASES
-            if _has_numbers(fit := told.get(f"{phase}_fit"), "median_error", "worst_error")
+            if _has_numbers(fit := evidence.get(f"{phase}_fit"), "median_error", "worst_error")
         ],
         "interpolation_error": error if isinstance(error, int | float) else None,
         "points": [
@@ -91,7 +91,7 @@ def _line(row: ProfileVersion, used: Mapping[str, Any], *, is_used: bool) -> dic
                 "least_ms": 1e3 * point["seconds"],
                 "spread_text": f"{point['median_s'] / point['seconds'] - 1:.0%}",
             }
-            for point in told.get("points", ())
+            for point in evidence.get("points", ())
             if _has_numbers(point, "layers", "batch", "tokens", "seconds", "median_s", "runs")
             and point.get("phase") in _PHASES
             and point["seconds"] > 0
@@ -99,13 +99,13 @@ def _line(row: ProfileVersion, used: Mapping[str, Any], *, is_used: bool) -> dic
         "factors": [
             (phase, factor["factor"], factor["error"])
             for phase in _PHASES
-            if _has_numbers(factor := told.get(phase), "factor", "error")
+            if _has_numbers(factor := evidence.get(phase), "factor", "error")
         ],
     }
 
 
-def _has_numbers(told: object, *names: str) -> TypeGuard[dict[str, Any]]:
-    return isinstance(told, dict) and all(isinstance(told.get(name), int | float) for name in names)
+def _has_numbers(item: object, *names: str) -> TypeGuard[dict[str, Any]]:
+    return isinstance(item, dict) and all(isinstance(item.get(name), int | float) for name in names)
 
 
 def _slower_text(document: Mapping[str, Any], used: Mapping[str, Any]) -> str:

@@ -115,8 +115,8 @@ class LanguageModelSerializer(RowSerializer):
             if isinstance(read, checkpoint_reading.CheckpointRefused):
                 raise read
             if read is None:
-                told = "Give it, or a checkpoint to read it from; a batch reads none."
-                raise serializers.ValidationError({key: [told] for key in missing})
+                message = "Give it, or a checkpoint to read it from; a batch reads none."
+                raise serializers.ValidationError({key: [message] for key in missing})
             attrs = checkpoint_reading.filled_from(read, attrs)
         if self.instance is None and "name" not in attrs:
             raise serializers.ValidationError({"name": ["Give it."]})

@@ -15,7 +15,7 @@ _SAME_BYTES = 0.02  # relative: a checkpoint's layers differ a little among them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleProfile:
-    """A profile that a node goes by, and why its numbers may not hold there."""
+    """A profile that a node uses, and why its numbers may be wrong there."""
 
     node: Node
     profile: Profile
@@ -108,10 +108,10 @@ def _newest_dtypes(profiles: Iterable[Profile]) -> dict[tuple[int, int], str]:
         origin=Origin.MEASURED,
         evidence__dtype__gt="",
     )
-    told = versions.order_by("recorded_at", "pk").values_list(
+    recorded = versions.order_by("recorded_at", "pk").values_list(
         "profile__cluster", "profile__model", "evidence__dtype"
     )
-    return {(cluster, model): dtype for cluster, model, dtype in told}
+    return {(cluster, model): dtype for cluster, model, dtype in recorded}
 
 
 def _of(profile: Profile, dtypes: dict[tuple[int, int], str]) -> str:
@@ -126,8 +126,8 @@ def _elsewhere_text(profile_name: str, source: str) -> str:
 
 
 def measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> tuple[Node, str] | None:
-    """The first node that differs in hardware from the one on which the profile was measured, and
-    why a person should look twice; None if the profile may be assigned at once."""
+    """The first node whose hardware differs from the node that was measured, and the reason for a
+    user to confirm; None if the profile may be assigned without confirmation."""
     rows = Profile.unscoped.filter(
         name=profile_name, origin__in=(Origin.MEASURED, Origin.REFINED)
     ).select_related("model")

@@ -8,7 +8,7 @@ from helixweb.inventory.services import change_log, presence
 
 @shared_task
 def announce_silent_processes() -> None:
-    """Tell open pages, once each, who has not been heard of."""
+    """Notify open pages, once each, of lost agents and coordinators."""
     presence.announce_silent(timezone.now())
 
 

@@ -1,4 +1,4 @@
-"""Does the steps of an import in bulk, and tells the change log and open pages of it."""
+"""Applies the steps of an import in bulk, logs them, and notifies open pages."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,15 +131,15 @@ def announce(written: Sequence[Written], *, in_one_line: bool) -> None:
             cluster = row.pk if one.step.kind is CLUSTERS else row.cluster_id
             counts[cluster][one.step.action] += 1
             types[cluster].add(FOLLOWED.get(one.step.kind.row, ("event", ""))[0])
-    for cluster, told in counts.items():
+    for cluster, count in counts.items():
         said = sentence(
             gettext_noop(
                 "A file was imported: %(added)s rows added, %(changed)s changed, "
                 "%(removed)s removed."
             ),
-            added=told[Action.ADD],
-            changed=told[Action.CHANGE],
-            removed=told[Action.REMOVE],
+            added=count[Action.ADD],
+            changed=count[Action.CHANGE],
+            removed=count[Action.REMOVE],
         )
         for type_ in sorted(types[cluster]):
             data = {"name": "", "state": "changed", **said} if type_ == "node" else said

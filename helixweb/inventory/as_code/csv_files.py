@@ -146,7 +146,7 @@ def _cell(value: Any) -> Any:
 
 
 def _without_apostrophe(text: str) -> str:
-    """What stands behind an apostrophe that only keeps spreadsheets from reading a formula."""
+    """The value without an apostrophe that only keeps spreadsheets from reading a formula."""
     rest = text[1:]
     guards = text.startswith("'") and rest.startswith((*FORMULA_BEGINS, "'"))
     return rest if guards else text

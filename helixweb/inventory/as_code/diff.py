@@ -60,7 +60,7 @@ def read_site(scope: Any, names: Iterable[str] | None = None) -> Site:
 def document_of(site: Site, clusters: Iterable[str], *, with_all_models: bool) -> dict[str, Any]:
     """As `documents.read_document` reads it; only models that the clusters have profiles for,
     unless all are wanted."""
-    told = []
+    sections_of = []
     used = set()
     for name in clusters:
         sections = {
@@ -69,11 +69,11 @@ def document_of(site: Site, clusters: Iterable[str], *, with_all_models: bool) -
             if (kind.section, name) in site
         }
         used |= {profile["model"] for profile in sections[PROFILES.section]}
-        told.append({**site.of(CLUSTERS)[name,].values, **sections})
+        sections_of.append({**site.of(CLUSTERS)[name,].values, **sections})
     models = [
         row.values for (name,), row in site.of(MODELS).items() if with_all_models or name in used
     ]
-    return {"format": FORMAT, "models": models, "clusters": told}
+    return {"format": FORMAT, "models": models, "clusters": sections_of}
 
 
 def _rows(kind: Kind, found: Any) -> dict[Key, Stored]:
@@ -82,10 +82,10 @@ def _rows(kind: Kind, found: Any) -> dict[Key, Stored]:
     tags = _tags(found) if "tags" in kind.keys else None
     rows = {}
     for pk, *values in found.values_list("pk", *lookups).iterator(_AT_ONCE):
-        told = dict(zip(columns, values, strict=True))
+        fields = dict(zip(columns, values, strict=True))
         if tags is not None:
-            told["tags"] = sorted(tags.get(pk, ()))
-        rows[tuple(str(told[name]) for name in kind.key)] = Stored(pk, told)
+            fields["tags"] = sorted(tags.get(pk, ()))
+        rows[tuple(str(fields[name]) for name in kind.key)] = Stored(pk, fields)
     return rows
 
 
@@ -130,8 +130,8 @@ class Step:
 def steps(declaration: Declaration, site: Site, *, prune: bool) -> Iterator[Step]:
     """In the order of `kinds.ALL`, removals in the opposite order after all others.
 
-    Only with `prune` goes what the file leaves out, in the sections that it has; models and
-    clusters never go.
+    Only with `prune` are rows removed that the file leaves out, in the sections that it has;
+    models and clusters are never removed.
     """
     clusters = declaration.clusters()
     yield from _declared(declaration, site, MODELS, "")
@@ -164,7 +164,7 @@ def _declared(declaration: Declaration, site: Site, kind: Kind, cluster: str) ->
 
 
 def _is_measured_since(declared: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-    """True if the site measures the link itself, and the file gives no numbers of a person's."""
+    """True if the site measures the link itself and the file has no numbers entered by a user."""
     automatic = (Origin.MEASURED, Origin.ESTIMATED)
     return stored.get("origin") == Origin.MEASURED and declared.get("origin") in automatic
 

@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One row. `place` is where in the file it stands, as people find it."""
+    """A row that a file declares. `place` is its readable position in the file."""
 
     values: Mapping[str, Any]
     place: str
@@ -66,7 +66,7 @@ class Declaration:
         return self.sections.setdefault((kind.section, cluster), {})
 
     def add(self, kind: Kind, values: Mapping[str, Any], *, place: str, cluster: str = "") -> None:
-        """One row as the file has it; what is wrong with it goes to `errors`."""
+        """Add a row as the file has it; its errors are added to `errors`."""
         try:
             clean = cleaned(kind, values)
         except InvalidProblem as error:
@@ -103,11 +103,11 @@ def read_text(content: bytes) -> Declaration:
     """The declaration of a file in YAML. Raises InvalidProblem."""
     text = decoded(content)
     declaration = read_document(parse_document(text, name_hint="text.yaml"))
-    told = declaration.errors.told
-    lines = _lines(text, list(told)) if told else {}
+    messages_at = declaration.errors.told
+    lines = _lines(text, list(messages_at)) if messages_at else {}
     declaration.errors.told = {
         f"{place} (line {lines[place]})" if place in lines else place: messages
-        for place, messages in told.items()
+        for place, messages in messages_at.items()
     }
     return declaration
 

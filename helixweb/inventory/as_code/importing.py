@@ -28,9 +28,9 @@ from helixweb.inventory.services.checks import check_row
 from helixweb.inventory.services.errors import Conflicting
 from planner import InvalidProblem
 
-# Steps that an outcome tells one by one; the rest is counted.
+# Steps that an outcome lists one by one; the rest is counted.
 MOST_TOLD = 1000
-# Checkpoints of one file that are read, as each may need the network.
+# At most so many checkpoints of one file are read, as each may need the network.
 MOST_READ = 16
 
 
@@ -46,22 +46,22 @@ class ImportOutcome:
         """Equal for equal steps."""
         found = hashlib.sha256()
         for step in self.all_steps:
-            told = [
+            digests = [
                 step.action, step.kind.section, step.cluster, step.name, step.before, step.after,
                 step.place,
             ]  # fmt: skip
-            found.update(json.dumps(told, sort_keys=True).encode())
+            found.update(json.dumps(digests, sort_keys=True).encode())
         return found.hexdigest()
 
     @property
     def counts(self) -> list[dict[str, Any]]:
-        """Of kinds that have any step."""
+        """Number of steps by action, of each kind that has any."""
         counts = Counter((step.kind.section, step.action) for step in self.all_steps)
-        told = [
+        summaries = [
             {"kind": kind.section, **{action: counts[kind.section, action] for action in Action}}
             for kind in ALL
         ]
-        return [count for count in told if any(count[action] for action in Action)]
+        return [count for count in summaries if any(count[action] for action in Action)]
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -131,8 +131,8 @@ def _read_checkpoints(declaration: Declaration) -> None:
     ]
     for count, (key, row) in enumerate(lacking):
         if count == MOST_READ:
-            told = f"At most {MOST_READ} models of one file are read; give this one's numbers."
-            declaration.errors.add(row.place, told)
+            text = f"At most {MOST_READ} models of one file are read; give this one's numbers."
+            declaration.errors.add(row.place, text)
             return
         try:
             facts = read_checkpoint(row.values["checkpoint"])
@@ -168,15 +168,15 @@ def _unknown_names(found: Sequence[Step], site: Site) -> Errors:
     for step in found:
         missing = [name for name in step.kind.required if name not in step.after]
         if step.action is Action.ADD and missing:
-            told = f"{step.kind.label} {step.name!r} is new and lacks {', '.join(missing)}; add it."
-            errors.add(step.place, told)
+            text = f"{step.kind.label} {step.name!r} is new and lacks {', '.join(missing)}; add it."
+            errors.add(step.place, text)
         if step.cluster and step.cluster not in known["clusters"]:
-            told = f"there is no cluster {step.cluster!r}; declare it in the file or make it first"
-            errors.add(step.place, told)
+            text = f"there is no cluster {step.cluster!r}; declare it in the file or make it first"
+            errors.add(step.place, text)
         model = step.after.get("model")
         if model is not None and model not in known["models"]:
-            told = f"profile {step.key[-1]!r}: there is no model {model!r}; declare it under models"
-            errors.add(step.place, told)
+            text = f"profile {step.key[-1]!r}: there is no model {model!r}; declare it under models"
+            errors.add(step.place, text)
     return errors
 
 
@@ -200,8 +200,8 @@ def _bad_rows(written: Iterable[Written]) -> Errors:
 def _refuse(errors: Errors) -> None:
     if not errors.count:
         return
-    told: dict[str, list[str]] = dict(errors.told)
+    messages: dict[str, list[str]] = dict(errors.told)
     if errors.left_out:
         more = "more errors, which are like these or follow from them."
-        told["…"] = [f"{errors.left_out:,} {more}"]
-    raise ValidationError(told)
+        messages["…"] = [f"{errors.left_out:,} {more}"]
+    raise ValidationError(messages)

@@ -1,4 +1,4 @@
-"""What a file may tell: kinds of rows, how each is known again, and the keys it has."""
+"""Kinds of rows that a file may declare: how each is identified, and the keys it has."""
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -163,14 +163,14 @@ SECTIONS = [kind.section for kind in ALL]
 
 
 def register(kind: Kind) -> None:
-    """Of each cluster a file may tell that, too. Call it while apps get ready."""
+    """Add a kind that files may declare for each cluster. Call it in `AppConfig.ready`."""
     OF_CLUSTER.append(kind)
     ALL.append(kind)
     SECTIONS.append(kind.section)
 
 
 def cleaned(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of one row of a file. Raises InvalidProblem for the first key that is wrong."""
+    """Clean values of one row of a file. Raises InvalidProblem for the first wrong key."""
     for key in values:
         if key not in kind.keys:
             raise InvalidProblem(

@@ -61,12 +61,12 @@ def change_nodes(
                 NodeTag.unscoped.filter(node__in=part, name__in=remove_tags).delete()
         added = [NodeTag(node_id=key, name=name) for key in nodes for name in add_tags]
         NodeTag.objects.bulk_create(added, ignore_conflicts=True, batch_size=AT_ONCE)
-        told = record_all(
+        recorded = record_all(
             change_of(node, Change.Action.CHANGED, before=_told(nodes[key]), after=_told(node))
             for key, node in _nodes(rows, nodes).items()
         )
-        _announce([nodes[line.row_id] for line in told], "changed", _CHANGED)
-    return len(told)
+        _announce([nodes[line.row_id] for line in recorded], "changed", _CHANGED)
+    return len(recorded)
 
 
 def delete_nodes(rows: QuerySet[Node], node_ids: Iterable[int]) -> int:

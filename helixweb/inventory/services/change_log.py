@@ -14,36 +14,36 @@ from helixweb.common.actor import by_whom
 from helixweb.inventory.models import Change, Cluster
 
 KEPT_FOR = timedelta(days=365)
-# Columns that change by themselves, are secret, or say nothing to a person.
+# Columns that change by themselves, are secret, or mean nothing to users.
 _UNTOLD = frozenset(
     {
         "id", "created_at", "recorded_at", "joined_at", "last_seen_at", "silence_announced",
         "credential_hash", "data_public_key", "sealed_secret", "measured_under", "reach",
     }
 )  # fmt: skip
-# Addresses of webhooks often hold a key; told is by which one can see that it is another.
+# URLs of webhooks often hold a key; the log has a mark of them, which shows whether they changed.
 _MARKED = frozenset({"url"})
 
 Values = Mapping[str, Any]
 
 
 def values_of(row: models.Model) -> Values:
-    """What the log tells of a row: its columns as JSON values, keys by id."""
-    told = [field for field in row._meta.concrete_fields if field.attname not in _UNTOLD]
-    values = {field.attname: _plain(getattr(row, field.attname)) for field in told}
+    """A row's columns for the log, as JSON values; foreign keys as ids."""
+    logged = [field for field in row._meta.concrete_fields if field.attname not in _UNTOLD]
+    values = {field.attname: _plain(getattr(row, field.attname)) for field in logged}
     return values | {name: _mark(values[name]) for name in _MARKED & values.keys()}
 
 
 def record(row: models.Model, action: Change.Action, **what: Any) -> None:
-    """One line as of `change_of`, in the caller's transaction."""
+    """Store one line, made by `change_of`, in the caller's transaction."""
     record_all([change_of(row, action, **what)])
 
 
 def record_all(lines: Iterable[Change | None]) -> list[Change]:
-    """Store lines of rows that were changed together; returns those that say anything."""
-    told = [line for line in lines if line is not None]
-    Change.objects.bulk_create(told, batch_size=500)
-    return told
+    """Store lines of rows that were changed together, without None; returns those stored."""
+    written = [line for line in lines if line is not None]
+    Change.objects.bulk_create(written, batch_size=500)
+    return written
 
 
 def change_of(

@@ -60,8 +60,8 @@ def model_columns(facts: ModelFacts) -> dict[str, Any]:
 
 def filled_from(facts: ModelFacts, given: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of a LanguageModel: the facts, but for what is given."""
-    told = {key: value for key, value in given.items() if value not in (None, "")}
-    return {**given, "name": facts.name, **model_columns(facts), **told}
+    stated = {key: value for key, value in given.items() if value not in (None, "")}
+    return {**given, "name": facts.name, **model_columns(facts), **stated}
 
 
 def read_where_needed(given: object) -> ModelFacts | CheckpointRefused | None:
@@ -108,7 +108,7 @@ def standing_looks(node: Node, *, now: datetime) -> tuple[LookOrder, ...]:
 
 
 def record_looks(node: Node, answers: Iterable[LookAnswer]) -> None:
-    """Keep an agent's answers to orders that still stand."""
+    """Store an agent's answers to orders that are still open."""
     for answer in answers:
         CheckpointLook.unscoped.filter(pk=answer.id, node=node, is_answered=False).update(
             is_answered=True,
@@ -203,15 +203,15 @@ def _first_answer(path: str, keys: Sequence[int], *, asked: int) -> ModelFacts:
         if len(answered) == asked or time.monotonic() > deadline:
             break
         time.sleep(_POLL_S)
-    told = [f"{row.node.name}: {row.error}" for row in answered[:3]]
+    reasons = [f"{row.node.name}: {row.error}" for row in answered[:3]]
     silent = asked - len(answered)
     if silent:
-        told.append(
+        reasons.append(
             ngettext("%(count)s agent did not answer", "%(count)s agents did not answer", silent)
             % {"count": silent}
         )
     raise CheckpointRefused(
-        _("No agent can read %(path)s. %(answers)s") % {"path": path, "answers": "; ".join(told)}
+        _("No agent can read %(path)s. %(answers)s") % {"path": path, "answers": "; ".join(reasons)}
     )
 
 

@@ -13,7 +13,7 @@ _LONGEST_LIST = 300
 
 
 def check_row(row: models.Model, names: ClusterNames) -> None:
-    """Raises InvalidProblem for what one field alone cannot tell, with value and remedy."""
+    """Check what depends on several fields or rows. Raises InvalidProblem with value and remedy."""
     if isinstance(row, Node):
         _check_profile_name(row, names)
     elif isinstance(row, Link):

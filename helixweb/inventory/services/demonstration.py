@@ -1,4 +1,4 @@
-"""A cluster of 24 mixed GPUs that stands on no floor: to be planned, compared and looked at."""
+"""A fictitious cluster of 24 mixed GPUs, to try out planning and comparing."""
 
 from dataclasses import replace
 

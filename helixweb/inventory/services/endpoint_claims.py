@@ -1,9 +1,9 @@
-"""Whether a process can be what listens where it says, and holds the key that it names.
+"""Checks that a process may claim an endpoint and a public key.
 
-A node's peers dial its endpoint, and tell senders apart by their keys. So one credential must not
-name another process's endpoint or key, nor lead peers to services of their own machines. That the
-address is the one a request came from is not asked: behind NAT, or with several interfaces, it is
-not, and the CURVE handshake proves to each peer who answers.
+A node's peers connect to its endpoint, and identify senders by their keys. So a process must not
+claim another one's endpoint or key, nor lead peers to services of their own machines. The endpoint
+need not be the address that the request came from: behind NAT, or with several interfaces, they
+differ, and the CURVE handshake proves the identity to each peer.
 """
 
 from collections.abc import Iterator

@@ -55,7 +55,7 @@ class TokenForAnotherRole(JoinRefused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What is answered, and the row the process now stands for."""
+    """The answer to a registration, and the row of the process."""
 
     reply: RegisterReply
     row: Node | Coordinator
@@ -192,14 +192,14 @@ def said_of(identity: AgentIdentity | RegisterRequest, *, is_node: bool) -> dict
 
 
 def announce(row: Node | Coordinator, *, now: datetime, said: Mapping[str, Any]) -> None:
-    """Tell open pages how the process is; `said` is a `sentence`."""
+    """Notify open pages of the process's state; `said` is a `sentence`."""
     events.emit(*_event(row, now=now, said=said))
 
 
 def note(
     row: Node | Coordinator, message: str, *, now: datetime, text: str = "", **values: str
 ) -> None:
-    """Tell open pages the `message`, marked by gettext_noop, and the change log the `text`."""
+    """Send the `message`, marked by gettext_noop, to open pages, and log the `text`."""
     announce(row, now=now, said=sentence(message, name=row.name, **values))
     if text:
         record(row, Change.Action.NOTED, text=text)

@@ -112,14 +112,14 @@ def ends_of_links(members: Sequence[Member]) -> list[Member]:
 
 
 def regions_by_people(cluster_id: int) -> frozenset[Pair]:
-    """Pairs of regions of which a person says what the links between them do."""
+    """Pairs of regions whose links have values that a user entered."""
     links = RegionLink.unscoped.filter(cluster=cluster_id, origin__in=BY_PEOPLE)
     return frozenset(links.values_list("source", "target"))
 
 
 def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member, Member], bool]:
-    """Whether a person says what the link from one to another does, or a measurement since both
-    joined."""
+    """Returns a predicate: a user entered the link from one to the other, or it was measured since
+    both joined."""
     joined = {member.end: member.joined_at for member in members}
     regions = regions_by_people(cluster_id)
     known: set[Pair] = set()

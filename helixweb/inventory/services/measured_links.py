@@ -1,4 +1,4 @@
-"""Writes what was measured of links. What a person says of them stays."""
+"""Stores measurements of links. They never overwrite what a user entered."""
 
 import math
 from collections import defaultdict
@@ -34,8 +34,8 @@ SAME_LATENCY_S = 1e-3
 def record_measured(
     process: Node | Coordinator, measured: Mapping[str, MeasuredLink], *, now: datetime
 ) -> None:
-    """Both directions of each link that it measured, as far as the other end is known, and, as
-    their median, the links of their regions; none between regions whose link a person entered."""
+    """Store both directions of each link that the process measured and whose other end is known,
+    and medians as the links of their regions. Skips regions whose link a user entered."""
     cluster = process.cluster
     members = {one.endpoint: one for one in ends_of_links(members_of(cluster.pk, now=now))}
     own = members.get(process.data_endpoint)

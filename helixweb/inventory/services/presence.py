@@ -1,4 +1,4 @@
-"""Who is there: credentials, last signs of life, and the news when somebody falls silent."""
+"""Presence of agents and coordinators: credentials, heartbeats, and events when one is lost."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ _BACK = gettext_noop("%(name)s is online again.")
 
 
 def authenticate_agent(bearer: str) -> Node | Coordinator | None:
-    """The process whose credential `hlxn_…` this is."""
+    """The process with this credential `hlxn_…`; None: unknown."""
     return authenticate_agents([bearer]).get(bearer)
 
 
@@ -57,10 +57,10 @@ def record_seen(process: Node | Coordinator, now: datetime) -> None:
 
 
 def record_all_seen(nodes: Collection[int], now: datetime) -> frozenset[int]:
-    """Note signs of life of many nodes; call it in a transaction. A node whose row something else
-    has locked is left to its next sign of life; returns the others, which are locked now."""
-    told = ("cluster", "name", "joined_at", "last_seen_at")
-    rows = Node.unscoped.filter(pk__in=nodes).only(*told).order_by()
+    """Store that these nodes were heard; call it in a transaction. Skips nodes whose rows are
+    locked (the next heartbeat counts). Returns ids of the others, whose rows are locked now."""
+    columns = ("cluster", "name", "joined_at", "last_seen_at")
+    rows = Node.unscoped.filter(pk__in=nodes).only(*columns).order_by()
     free = list(rows.select_for_update(no_key=True, skip_locked=True))
     rows = Node.unscoped.filter(pk__in=[row.pk for row in free])
     rows.update(last_seen_at=now, silence_announced=False)
@@ -73,7 +73,7 @@ def record_all_seen(nodes: Collection[int], now: datetime) -> frozenset[int]:
 
 
 def record_left(node: Node, now: datetime) -> None:
-    """Its agent says that it was told to end: it counts as silent until it is heard again."""
+    """Mark a node as lost whose agent reports its own shutdown, until it is heard again."""
     with transaction.atomic():
         rows = Node.unscoped.filter(pk=node.pk)
         row = rows.select_for_update(no_key=True).first()
@@ -86,7 +86,7 @@ def record_left(node: Node, now: datetime) -> None:
 
 
 def was_told_to_end(cluster_id: int, names: Iterable[str], *, since: datetime) -> bool:
-    """Whether the agent of one of these nodes has said so, as the change log has it."""
+    """True if the change log has a shutdown report of one of these nodes' agents."""
     nodes = Node.unscoped.filter(cluster=cluster_id, name__in=names).values_list("pk", flat=True)
     said = Change.unscoped.filter(
         kind=Node._meta.model_name, row_id__in=list(nodes), text=TOLD_TO_END, at__gte=since

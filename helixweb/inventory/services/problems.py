@@ -32,7 +32,7 @@ from planner.serialization import (
 RecordT = TypeVar("RecordT")
 PROFILE_KEYS = ("gpu", "vram_bytes", "max_layers", "tokens_per_s", "kv_capacity_token_layers")
 OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_times", "memory")
-_TOLD = 5  # nodes whose reasons one message has
+_TOLD = 5  # at most so many nodes are named in a message
 
 
 def check_columns(row: models.Model) -> None:

@@ -52,8 +52,8 @@ def take_measured(
     evidence: Mapping[str, Any],
     now: datetime,
 ) -> ProfileVersion:
-    """Keep what was measured of a node and have plans use it; what a measurement does not tell, a
-    price and the times of other engines, stays. Raises InvalidProblem."""
+    """Store a node's measurement and make plans use it. What it does not cover (the price, the
+    times of other engines) is unchanged. Raises InvalidProblem."""
     with transaction.atomic():
         row, name = profile_of_node(node, model)
         if row is None:
@@ -167,16 +167,16 @@ def export_profile(row: Profile) -> dict[str, Any]:
     """A `helixweb.profile/1` document."""
     newest = row.versions.filter(origin=row.origin).first()
     document = profile_to_dict(compute_profile(row))
-    told = newest if newest is not None and newest.document == document else None
+    version = newest if newest is not None and newest.document == document else None
     return {
         "format": PROFILE_FORMAT,
         "name": row.name,
         "model": row.model.name,
         "origin": row.origin,
         "recorded_at": None if row.recorded_at is None else row.recorded_at.isoformat(),
-        "node": told.node if told is not None else "",
+        "node": version.node if version is not None else "",
         "profile": document,
-        "evidence": told.evidence if told is not None else None,
+        "evidence": version.evidence if version is not None else None,
     }
 
 
@@ -234,14 +234,14 @@ def delete_version(version: ProfileVersion) -> None:
 
 
 def _conditions(version: ProfileVersion) -> dict[str, Any] | None:
-    """Where and with what it was measured; what traffic refined keeps what it started from."""
+    """Conditions of its measurement; a version refined by traffic has those of its origin."""
     if version.origin == Origin.REFINED:
         return version.profile.measured_under
     if version.origin != Origin.MEASURED:
         return None
-    told = version.evidence or {}
+    evidence = version.evidence or {}
     known = ("checkpoint", "dtype", "bytes_per_layer", "engine", "kv_minimum")
-    return {"node": version.node} | {key: told[key] for key in known if told.get(key)}
+    return {"node": version.node} | {key: evidence[key] for key in known if evidence.get(key)}
 
 
 def _fields(found: ComputeProfile) -> dict[str, Any]:

@@ -109,11 +109,11 @@ def _record(
 ) -> None:
     """Announces the first pair that broke or came back."""
     # What earlier releases do not say stays unsaid.
-    told: dict[str, Any] = reach.model_dump(mode="json", exclude={"measured"}, exclude_unset=True)
-    if process.reach == told:
+    sent: dict[str, Any] = reach.model_dump(mode="json", exclude={"measured"}, exclude_unset=True)
+    if process.reach == sent:
         return
     before = frozenset(process.reach.get("failing", ()))
-    process.reach = told
+    process.reach = sent
     broken, back = reach.failing.keys() - before, before - reach.failing.keys()
     if not broken and not back:
         keep(process)

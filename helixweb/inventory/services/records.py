@@ -31,7 +31,7 @@ from helixweb.inventory.services.joining import announce
 
 Row = TypeVar("Row", bound=models.Model)
 Fields = dict[str, Any]
-# Rows that open pages follow: the type of their events, and what a person calls one.
+# Rows that open pages follow: the type of their events, and their name in messages.
 FOLLOWED: dict[type[models.Model], tuple[str, str]] = {
     Node: ("node", gettext_noop("Node")),
     Coordinator: ("node", gettext_noop("Coordinator")),
@@ -135,7 +135,7 @@ def _save(row: models.Model, *, before: Values | None) -> None:
 
 
 def _delete_measured_pairs(regions: RegionLink) -> None:
-    """Of these two regions: they would count instead of what a person entered for all."""
+    """Delete measured links between two regions: they would override the region's, now entered."""
     cluster = regions.cluster
     region_of = cluster.region_of
     for link in Link.unscoped.filter(cluster=cluster, origin=Origin.MEASURED):
@@ -161,7 +161,7 @@ def _rename_in_network(node: Node, *, old: str, new: str) -> None:
 
 
 def forget_members(cluster_id: int, names: Collection[str]) -> None:
-    """These nodes are gone; what they alone shared goes with them."""
+    """Remove deleted nodes from shared links; a shared link without members is deleted."""
     _replace_members(cluster_id, dict.fromkeys(names))
 
 

@@ -72,7 +72,7 @@ class ClusterPages(ResourcePages):
 
 
 class CoordinatorPages(ResourcePages):
-    """Coordinators come by joining; a person can only remove one."""
+    """Pages of coordinators. They are added by joining; users can only remove one."""
 
     name, at, what = "coordinator", "clusters/<int:pk>/coordinators", gettext_lazy("coordinator")
     model, pages = Coordinator, ("delete",)
@@ -91,8 +91,8 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
     def store(given: dict[str, Any]) -> tuple[str, str]:
         problem = problem_from_text(given["problem_text"], name_hint=given["name_hint"])
         row = import_problem(problem, cluster_name=given["name"])
-        told = _("Imported %(row)s with %(count)s nodes.")
-        return told % {"row": row, "count": row.nodes.count()}, reverse("cluster", args=[row.pk])
+        message = _("Imported %(row)s with %(count)s nodes.")
+        return message % {"row": row, "count": row.nodes.count()}, reverse("cluster", args=[row.pk])
 
     return import_page(request, ImportForm, template="inventory/import.html", store=store)
 
@@ -143,7 +143,7 @@ def cluster_join(request: HttpRequest, row: Cluster) -> HttpResponse:
 
 
 def _join_progress(request: HttpRequest, row: Cluster, token_pk: int) -> HttpResponse:
-    """How far a join command is used; a spent one goes from the page."""
+    """Progress of a join command; a spent one is removed from the page."""
     token = get_object_or_404(row.join_tokens, pk=token_pk)
     is_spent = token.used_at is not None or token.expires_at <= timezone.now()
     context = {"join_token": token, "is_spent": is_spent}

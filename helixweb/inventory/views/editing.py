@@ -205,8 +205,8 @@ class ResourcePages:
         }
         more = {} if row is None else self.values_of(row)
         values = {"what": self.what, "row": row, "cluster": cluster, **more}
-        told = {"title": titles[page], "submit": submits[page], "intro": self.intros.get(page, "")}
-        words = {name: str(text) % values for name, text in told.items()}
+        texts = {"title": titles[page], "submit": submits[page], "intro": self.intros.get(page, "")}
+        words = {name: str(text) % values for name, text in texts.items()}
         return {**words, "back_url": place[0], "back_title": place[1]}
 
 

@@ -90,8 +90,8 @@ def profile_import(request: HttpRequest) -> HttpResponse:
             )
         except InvalidProblem as error:
             raise InvalidProblem(f"{hint}: {error}") from None
-        told = _("Imported %(version)s.") % {"version": version}
-        return told, reverse("profile", args=[version.profile_id])
+        message = _("Imported %(version)s.") % {"version": version}
+        return message, reverse("profile", args=[version.profile_id])
 
     template = "inventory/profile_import.html"
     return import_page(request, ProfileImportForm, template=template, store=store)
