@@ -40,16 +40,16 @@ def logged_values(row: Deployment) -> Values:
 
 
 def record(row: Deployment, *, before: Values | None, after: Values | None = None) -> None:
-    """Log what differs, in the transaction that changes it; without `before` it is new."""
+    """Log what differs, in the transaction of the change; `before` is None for a new row."""
     action = Change.Action.ADDED if before is None else Change.Action.CHANGED
     line = change_of(row, action, before=before, after=after or logged_values(row))
     if line is not None:
-        line.name = row.model_name  # how it is called; its number stands beside
+        line.name = row.model_name  # the log shows its number beside this name
         line.save()
 
 
 def wake_cluster(cluster_id: int) -> None:
-    """Every process that has joined."""
+    """Wake every process of the cluster that has joined."""
     wake(*Node.unscoped.filter(cluster=cluster_id, joined_at__isnull=False))
     wake_coordinators(cluster_id)
 

@@ -43,7 +43,7 @@ _NODES = Prefetch(
     Node.unscoped.select_related("drain").defer("hardware"),
     to_attr="nodes_read",
 )
-# Each with the phase that the timeline shows.
+# Assignments with the phase that the timeline shows.
 _ASSIGNMENTS = Prefetch(
     "assignments",
     NodeAssignment.unscoped.select_related("node__drain")
@@ -51,7 +51,7 @@ _ASSIGNMENTS = Prefetch(
     .annotate(shown=Subquery(_SHOWN.values("phase")[:1])),
     to_attr="assignments_read",
 )
-# Most of many nodes send to few others, or to none lately.
+# Only nodes that reported links: of many nodes most send to few others, or to none lately.
 _SENDERS = Prefetch(
     "assignments",
     NodeAssignment.unscoped.filter(phase=Phase.READY.value, stats__isnull=False)
@@ -63,7 +63,7 @@ _SENDERS = Prefetch(
 
 
 def observed() -> QuerySet[Deployment]:
-    """Deployments with all that is concluded from: a handful of queries for however many."""
+    """Deployments with all rows that their state depends on, in a constant number of queries."""
     rows = Deployment.light(WHOLE_SITE).select_related("plan__run", "link_weights")
     return rows.prefetch_related(
         _COORDINATORS, _NODES, _ASSIGNMENTS, _SENDERS, "repairs", "plan__run__repair_set"
@@ -122,8 +122,8 @@ def reports_on(
 
 
 def lost_stages(deployment: Deployment, *, now: datetime) -> frozenset[str]:
-    """Nodes whose stages have served the present generation and are lost to every coordinator that
-    can be heard; none once nodes need not serve it."""
+    """Nodes whose stages served the current generation and are lost to every online coordinator;
+    empty if the deployment need not serve."""
     if deployment.status not in SERVING:
         return frozenset()
     reports = reports_on(deployment, online_at=now)
@@ -134,9 +134,9 @@ def lost_stages(deployment: Deployment, *, now: datetime) -> frozenset[str]:
 def with_others(
     coordinator: Coordinator, report: CoordinatorReport, *, now: datetime
 ) -> CoordinatorReport:
-    """What a coordinator reports now and the others of its cluster reported last, as one.
+    """Joint report of this coordinator's report and the last ones of the others of its cluster.
 
-    `traces` are those of this report alone: the others' have been read.
+    `traces` are those of this report alone; those of the others were stored before.
     """
     rows = LatestReport.unscoped.filter(coordinator__cluster=coordinator.cluster_id)
     heard: list[CoordinatorReport] = [report]
@@ -152,10 +152,10 @@ def with_others(
 
 
 def coordinator_says(deployment: Deployment) -> str:
-    """The message of the coordinator's last report on this very generation; "" if there is none, or
-    the deployment's message has it.
+    """The message of the coordinator's last report on this generation; "" if there is none, or the
+    deployment's message contains it.
 
-    Of several the messages of all, each with its name.
+    With several coordinators, the messages of all, each with the coordinator's name.
     """
     if deployment.status not in LIVE:
         return ""
@@ -170,11 +170,11 @@ def coordinator_says(deployment: Deployment) -> str:
 
 
 def change_of(deployment: Deployment) -> dict[str, Any] | None:
-    """How far a deployment that follows another is; None when it follows none, or has taken over,
-    or the coordinator has said nothing of it.
+    """Progress of a deployment that replaces another one; None when there is none to replace, it
+    has taken over, or the coordinator has not reported on it.
 
-    `missing`: nodes whose stages the coordinator waits for, of `stages`; none once new requests run
-    here. `leaving`: of the others, so many have not ended.
+    `missing`: nodes whose stages the coordinator waits for, out of `stages`; empty once new
+    requests run here. `leaving`: number of requests that still run on the previous one.
     """
     if deployment.status not in SERVING or not deployment.is_changing:
         return None
@@ -188,8 +188,8 @@ def change_of(deployment: Deployment) -> dict[str, Any] | None:
 
 
 def requests_waiting(deployment: Deployment) -> int | None:
-    """As the coordinators reported last of a deployment that is paused; None if it is not, or they
-    have not heard so yet."""
+    """Requests waiting at a paused deployment, from the coordinators' last reports; None if it is
+    not paused, or they do not know yet."""
     if deployment.paused_at is None:
         return None
     paused = [report for report in reports_of(deployment) if report.says("paused")]
@@ -197,8 +197,7 @@ def requests_waiting(deployment: Deployment) -> int | None:
 
 
 def endpoint_urls(deployment: Deployment, *, now: datetime) -> list[str]:
-    """Where OpenAI clients reach it, each as good as the others; coordinators that can be heard
-    first."""
+    """Equivalent base URLs for OpenAI clients; those of online coordinators first."""
     rows = sorted(told_by(deployment), key=lambda row: not is_online(row, now=now))
     return [f"{row.http_url.rstrip('/')}/v1" for row in rows if row.http_url]
 

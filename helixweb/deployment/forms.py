@@ -53,7 +53,7 @@ class ByNodeField(forms.Field):
 class DeployForm(forms.Form):
     """A field that is blank or not sent takes its default: a plan's page has a button alone."""
 
-    # The cluster's generation when the page was shown: what the person means to replace.
+    # The cluster's generation when the page was shown: the one that the user wants to replace.
     seen_generation = forms.IntegerField(
         required=False, min_value=0, max_value=MAX_GENERATION, widget=forms.HiddenInput
     )

@@ -60,14 +60,14 @@ def instances_view(
 
 
 def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceTraffic]:
-    """What the coordinators that can be heard say together of its present generation."""
-    told = reports_on(deployment, online_at=now)
-    heard = [CoordinatorReport.model_validate(one.report) for one in told]
+    """Traffic by instance of the current generation, from online coordinators' joint report."""
+    reports = reports_on(deployment, online_at=now)
+    heard = [CoordinatorReport.model_validate(one.report) for one in reports]
     return joint_report(heard).instances if heard else {}
 
 
 def _is_unencrypted(url: str) -> bool:
-    """Of a server on another machine than the coordinator's."""
+    """True for plain HTTP to a host other than localhost."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         return False
@@ -85,20 +85,20 @@ def _row(
     answered: int,
     predicted: Mapping[str, float],
 ) -> dict[str, Any]:
-    """An instance, as its agent and the coordinators know it; None: not reported.
+    """Table row of an instance, from reports of its agent and the coordinators; None: not reported.
 
-    `share` is of all answers begun since coordinators were last told of a change of the instances.
-    `left_alone`: healthy, and yet gets no requests, as it failed of some. `unencrypted`: others on
-    the network can read what goes to a server elsewhere.
+    `share` is of all answers begun since coordinators last got a change of the instances.
+    `left_alone`: healthy, but gets no requests because some failed there. `unencrypted`: traffic to
+    a server elsewhere can be read on the network.
     """
     name = order["name"]
-    told = {one["name"]: one for one in assignment.observed_instances}.get(name, {})
+    observed = {one["name"]: one for one in assignment.observed_instances}.get(name, {})
     sent = traffic.get(name)
     is_elsewhere = order["backend"] == ELSEWHERE
-    condition = sent.condition if is_elsewhere and sent else told.get("condition", "")
+    condition = sent.condition if is_elsewhere and sent else observed.get("condition", "")
     words, kind = CONDITIONS.get(condition, UNKNOWN)
     left_alone = condition == "ready" and sent is not None and not sent.open
-    message = told.get("message", "")
+    message = observed.get("message", "")
     if sent is not None and (is_elsewhere or condition == "ready") and not message:
         message = sent.message
     return {
@@ -113,11 +113,11 @@ def _row(
         "kind": "warn" if left_alone else kind,
         "left_alone": left_alone,
         "message": message.partition("; its log ends:")[0],
-        "log_tail": told.get("log_tail", "") or message.partition("; its log ends:")[2],
-        "progress": told.get("progress"),
-        "requests": sent.requests if sent else told.get("requests"),
+        "log_tail": observed.get("log_tail", "") or message.partition("; its log ends:")[2],
+        "progress": observed.get("progress"),
+        "requests": sent.requests if sent else observed.get("requests"),
         "waiting": sent.waiting if sent else None,
-        "kv_usage": sent.kv_usage if sent else told.get("kv_usage"),
+        "kv_usage": sent.kv_usage if sent else observed.get("kv_usage"),
         "share": sent.answered_total / answered if sent and answered else None,
         "answered": sent.answered_total if sent else None,
         "failures": sent.failed_total if sent else None,

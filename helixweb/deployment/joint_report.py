@@ -1,7 +1,7 @@
-"""What the coordinators of a cluster tell together, as one would that had all requests. Pure.
+"""Joins the reports of a cluster's coordinators into one, as if one had all requests. Pure.
 
-Counts and rates add up. A median of all lies between theirs: it is taken for their mean, weighted
-by tokens; a 95th percentile of all is not above the highest of theirs, which is told.
+Counts and rates are added. The joint median is between theirs: the mean is used, weighted by
+tokens. The joint 95th percentile is at most the highest of theirs, which is used.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,11 +108,11 @@ def _oldest(requests: Iterable[ReportedRequest]) -> tuple[ReportedRequest, ...]:
 
 
 def _median(medians: Iterable[float | None], rates: Iterable[float]) -> float | None:
-    told = [(one, rate) for one, rate in zip(medians, rates, strict=True) if one is not None]
-    weight = sum(rate for _, rate in told)
+    weighted = [(one, rate) for one, rate in zip(medians, rates, strict=True) if one is not None]
+    weight = sum(rate for _, rate in weighted)
     if weight:
-        return sum(seconds * rate for seconds, rate in told) / weight
-    return sum(seconds for seconds, _ in told) / len(told) if told else None
+        return sum(seconds * rate for seconds, rate in weighted) / weight
+    return sum(seconds for seconds, _ in weighted) / len(weighted) if weighted else None
 
 
 def _nodes(

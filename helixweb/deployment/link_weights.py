@@ -39,9 +39,9 @@ def counted_rate(link: LiveLink, planned: float, *, known: float | None) -> floa
 
 
 def counted_rates(links: Iterable[LiveLink], *, known: Mapping[Ends, float]) -> dict[Ends, float]:
-    """Bytes/s of links that do something else than was planned with, beyond what is no news.
+    """Bytes/s of links whose rate differs from the planned one by more than `CHANGED`.
 
-    One that is `known` to counts until it is back well within that, so that none comes and goes.
+    Hysteresis: a link in `known` stays until it differs by less than half of that.
     """
     counted = {}
     for link in links:
@@ -54,9 +54,9 @@ def counted_rates(links: Iterable[LiveLink], *, known: Mapping[Ends, float]) -> 
 
 
 def _news(deployment: Deployment, links: Iterable[LiveLink]) -> dict[Ends, float] | None:
-    """The rates that weights should be for; None if those that count are right.
+    """Rates to compute new weights for; None if the current weights fit.
 
-    A link that was known to differ and does as planned again is news, too.
+    A link that was known to differ and is back at its planned rate changes them, too.
     """
     row = weights_of(deployment)
     known = {} if row is None else _known_rates(row)

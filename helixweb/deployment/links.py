@@ -24,19 +24,19 @@ from runtime.protocol.coordinators import is_coordinator
 Ends = tuple[str, str]
 
 _LINKS = TypeAdapter(dict[str, LinkStats])
-# A rate that is off by less is no news: measurements spread, and weights must not swing with them.
+# Smaller differences of rates are ignored: measurements vary, and weights must not follow noise.
 CHANGED = 0.2
-# What was confirmed longer ago says little of now; but a link that less is sent over since is not
-# measured either, so what was found of it counts until it is worth another try.
+# An older measurement says little about now. But a link that got less traffic because of it is not
+# measured again either, so the value counts until the link is worth another try.
 STALE_AFTER_S = 60.0
 FORGOTTEN_AFTER_S = 600.0
-# A report may be repeated; a measurement is written once, when it is new.
+# Reports may repeat a measurement; it is stored once, while it is new.
 FRESH_S = 30.0
 _CLOCKS_DIFFER = timedelta(seconds=5)
 
 
 def differs(rate: float, other: float, *, by: float = CHANGED) -> bool:
-    """True if one rate is news to a reader who knows the other."""
+    """True if `rate` differs from `other` by more than the share `by`."""
     return abs(rate - other) > by * other
 
 

@@ -54,13 +54,15 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
 
 
 def _of_links(cluster: str, rows: list[LiveLink]) -> Iterator[Metric]:
-    told = [({"cluster": cluster, "source": row.source, "target": row.target}, row) for row in rows]
+    pairs = [
+        ({"cluster": cluster, "source": row.source, "target": row.target}, row) for row in rows
+    ]
     yield gauge(
         "helix_link_bandwidth_bytes_per_second",
         "What a link does, and what the plan counts on",
         [
             ({**labels, "kind": kind}, rate)
-            for labels, row in told
+            for labels, row in pairs
             for kind, rate in (
                 ("measured", row.stats.bandwidth_bytes_per_s),
                 ("planned", row.planned_bytes_per_s),
@@ -69,14 +71,16 @@ def _of_links(cluster: str, rows: list[LiveLink]) -> Iterator[Metric]:
     )
     for name, words, attribute in _OF_LINKS:
         read = attrgetter(attribute)
-        values = [(labels, None if read(row) is None else float(read(row))) for labels, row in told]
+        values = [
+            (labels, None if read(row) is None else float(read(row))) for labels, row in pairs
+        ]
         yield gauge(f"helix_link_{name}", words, values)
     yield counter(
         "helix_link_bytes_total",
         "Sent: decodes and control urgently, prompts in bulk",
         [
             ({**labels, "lane": lane}, sent)
-            for labels, row in told
+            for labels, row in pairs
             for lane, sent in (
                 ("urgent", row.stats.urgent_bytes_total),
                 ("bulk", row.stats.bulk_bytes_total),

@@ -58,7 +58,7 @@ class Deployment(InCluster):
         "inventory.LanguageModel", on_delete=models.RESTRICT, related_name="deployments"
     )
     model_name = models.CharField(max_length=120)
-    # As the user wrote it, and with the commit that its name stood for; empty without one.
+    # As the user wrote it, and with the commit that its name resolved to; empty without one.
     checkpoint = models.CharField(max_length=500)
     pinned_checkpoint = models.CharField(max_length=600, blank=True, db_default="")
     generation = models.PositiveIntegerField()
@@ -86,13 +86,13 @@ class Deployment(InCluster):
     created_at = models.DateTimeField()
     ready_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    # When this generation was made, and its processes were told to read it.
+    # When this generation was made, and when its processes were notified of it.
     changed_at = models.DateTimeField()
     pushed_at = models.DateTimeField(null=True, blank=True)
-    # The generation that serves on until this one is up, and when it had gone; null: there is none.
+    # The generation that serves until this one is ready, and when it ended; null: there is none.
     follows_generation = models.PositiveIntegerField(null=True, blank=True)
     took_over_at = models.DateTimeField(null=True, blank=True)
-    # New requests wait since then; null: they are let in.
+    # New requests wait since then; null: they are admitted.
     paused_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -145,12 +145,12 @@ class Deployment(InCluster):
 
 
 class NodeAssignment(InCluster):
-    """What one node must run in a deployment, and how far it is.
+    """What one node must run in a deployment, and its progress.
 
     `desired` is the StageAssignment of the deployment's generation, without its peers. What the
-    agent reports of an older generation is not written here, so `phase` is idle until it answers
+    agent reports of an older generation is not stored here, so `phase` is idle until it answers
     the present one. The row outlives its node. With `instances`, AssignedInstance without keys, it
-    runs these instead of the stage; `observed_instances` is what its agent last told of them.
+    runs these instead of the stage; `observed_instances` is its agent's last report of them.
     `weights` is a NodeWeights: what it fetches and serves; empty: its agent reported none.
     """
 
@@ -192,10 +192,10 @@ class PhaseChange(InCluster):
 
 
 class LinkWeights(InCluster):
-    """Routing weights of a deployment's generation for links that do other than planned.
+    """Routing weights of a deployment's generation for links whose rates differ from the plan.
 
-    `rates` are the bytes/s of those links, by "source->target"; empty: the plan's weights count,
-    as they do while `held`, by a person's wish.
+    `rates` are the bytes/s of those links, by "source->target"; empty: the plan's weights are used,
+    as they are while `held`, on a user's request.
     """
 
     cluster_path = "deployment__cluster"
@@ -278,11 +278,11 @@ OPEN = frozenset({Repair.State.WAITING, Repair.State.COMPUTING, Repair.State.OFF
 
 
 class Drain(InCluster):
-    """A node must take no requests and hold nothing, until a user takes it in again.
+    """A node that must take no requests and hold nothing, until a user ends the drain.
 
-    So many `requests` still ran through it, and it was `needed`, no way leading around it, as
-    coordinators told last; null: none has told of it yet. It was told to hold nothing at
-    `let_go_at`, when nothing was left to run there, and held nothing at `drained_at`.
+    From the coordinators' last reports: `requests` that still ran through it (null: none reported
+    yet), and whether it was `needed`, as there was no route around it. At `let_go_at`, when nothing
+    was left to run there, it was ordered to hold nothing; at `drained_at` it held nothing.
     """
 
     cluster_path = "node__cluster"

@@ -21,7 +21,7 @@ LINE_COUNTS = (50, 200, KEPT_LINES)
 
 
 def record_log(node: Node, batch: LogBatch) -> None:
-    """Keep what the agent tells; of all lines of the node the last `KEPT_LINES` stay."""
+    """Store the agent's log lines; only the node's last `KEPT_LINES` are retained."""
     own = NodeLogLine.unscoped.filter(node=node)
     with transaction.atomic():
         NodeLogLine.objects.bulk_create(

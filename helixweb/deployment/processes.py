@@ -118,7 +118,7 @@ class ProcessView(APIView):
 
     @property
     def process(self) -> Any:
-        """The Node or Coordinator whose credential was sent, as the permissions say."""
+        """The authenticated Node or Coordinator, which the permissions have checked."""
         return self.request.auth
 
 

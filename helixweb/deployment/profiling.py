@@ -1,6 +1,6 @@
-"""Measuring nodes beside what they serve: orders, how far they are, and what was found.
+"""Measures nodes while they serve: orders, their progress, and results.
 
-Level-triggered by heartbeats: their answers say which order stands, they say how far it is.
+Level-triggered by heartbeats: they report the progress, their answers contain the open order.
 """
 
 from collections import Counter
@@ -98,8 +98,8 @@ def measurable(cluster: Cluster, *, now: datetime) -> list[Node]:
 def measure_cluster(
     cluster: Cluster, model: LanguageModel, *, user: Any, now: datetime, again: bool = False
 ) -> list[Profiling]:
-    """Have all nodes measured that lack a fresh measurement for the model, or all if `again`;
-    returns their orders, those that stood already among them. Raises Conflict if there are none.
+    """Order measurements of all nodes that lack a fresh one for the model, or of all if `again`;
+    returns the orders, including those that were open already. Raises Conflict if there are none.
     """
     _check(model)
     online = measurable(cluster, now=now)
@@ -123,7 +123,7 @@ def measure_cluster(
 
 
 def lacking_measurement(nodes: Sequence[Node], model: LanguageModel) -> list[Node]:
-    """Those whose profile for the model is missing, an estimate, or measured under other
+    """Nodes whose profile for the model is missing, an estimate, or measured under other
     conditions."""
     found = Profile.unscoped.filter(cluster__in={node.cluster_id for node in nodes}, model=model)
     fresh = set(found.exclude(origin=Origin.ESTIMATED).values_list("cluster", "name"))
@@ -151,8 +151,8 @@ def measure_missing(
 
 
 def waits_for(row: Profiling, standing: Iterable[Profiling], *, now: datetime) -> Profiling | None:
-    """The measurement that this one waits for: of another node of the same machine, whose cores
-    they share. Nodes with GPUs of their own wait for none."""
+    """The measurement that must end before this one: of another node on the same machine, as they
+    share its cores. Nodes with GPUs of their own wait for none."""
     if row.state != State.ORDERED or row.node.gpus_are_its_own:
         return None
     for other in sorted(standing, key=lambda one: one.pk):
@@ -172,9 +172,9 @@ def standing_in(cluster_id: int) -> list[Profiling]:
 
 
 def measuring_of(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
-    """Of the orders that stand, and of the newest of each node that `failed`.
+    """Page context of a cluster's open orders, and of the newest order of each node if it `failed`.
 
-    `unmeasured` has by model how many nodes a click on *Measure all nodes* orders.
+    `unmeasured`: for each model, how many nodes a click on *Measure all nodes* would measure.
     """
     nodes, models = measurable(cluster, now=now), models_to_measure()
     rows = _rows(standing_in(cluster.pk), now=now)
@@ -191,9 +191,9 @@ def measuring_of(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
 
 
 def _rows(standing: Sequence[Profiling], *, now: datetime) -> list[dict[str, Any]]:
-    """In the order in which they were ordered; `after` is the name of the node that one waits for.
+    """Table rows, oldest order first; `after` is the name of the node that an order waits for.
 
-    One that waits is taken to last as long as what it waits for. `left_s` None: not known.
+    A waiting order is assumed to take as long as the one it waits for. `left_s` None: unknown.
     """
     found = []
     queued: Counter[str] = Counter()
@@ -210,7 +210,7 @@ def _rows(standing: Sequence[Profiling], *, now: datetime) -> list[dict[str, Any
 
 
 def cancel_profiling(row: Profiling, *, now: datetime) -> None:
-    """Have the agent stop; nothing it found so far counts. Raises Conflict when it has ended."""
+    """Make the agent stop; its partial results are dropped. Raises Conflict when it has ended."""
     if not _change(row, state=State.CANCELLED, ended_at=now, message=""):
         raise Conflict(_("That measurement has ended already."))
 
@@ -218,7 +218,7 @@ def cancel_profiling(row: Profiling, *, now: datetime) -> None:
 def follow_profiling(
     node: Node, progress: ProfilingProgress | None, *, now: datetime
 ) -> ProfileOrder | None:
-    """Note what a heartbeat says, and give the order that stands, if any."""
+    """Store the progress in a heartbeat, and return the open order, if any."""
     rows = Profiling.unscoped.filter(node=node, state__in=STANDING)
     row = rows.select_related("node__cluster", "model", "like").first()
     if row is None:
@@ -264,24 +264,24 @@ def _steps_to_check(version: ProfileVersion) -> tuple[MeasuredPoint, ...]:
 
 
 def _chosen_kv_minimum(node: Node, model: LanguageModel) -> KvMinimum | None:
-    """That of the profile that the node goes by, unless a measurement without a choice set it."""
+    """The user's choice in the node's profile; None if the profile has none."""
     rows = Profile.unscoped.filter(cluster=node.cluster_id, model=model, name=node.profile_name)
     profile = rows.only("memory", "measured_under").first()
     if profile is None:
         return None
-    told = profile.memory if profile.measured_under is None else profile.measured_under
-    chosen = (told or {}).get("kv_minimum")
+    conditions = profile.memory if profile.measured_under is None else profile.measured_under
+    chosen = (conditions or {}).get("kv_minimum")
     return None if chosen is None else KvMinimum(**chosen)
 
 
 def profiling_of(node: Node) -> Profiling | None:
-    """The newest order for it."""
+    """The newest order for the node."""
     rows = Profiling.unscoped.filter(node=node).select_related("model", "version__profile")
     return rows.order_by("-pk").first()
 
 
 def models_to_measure() -> list[LanguageModel]:
-    """Those whose checkpoint lies on nodes."""
+    """Models with a checkpoint, which nodes can read."""
     return list(LanguageModel.objects.exclude(checkpoint=""))
 
 

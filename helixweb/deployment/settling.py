@@ -233,7 +233,7 @@ def _elsewhere(deployment: Deployment, *, now: datetime) -> Elsewhere:
 
 
 def is_elsewhere(row: NodeAssignment) -> bool:
-    """True if the node only stands for a server elsewhere; coordinators report how that is."""
+    """True if the node represents a server at a URL; coordinators report that server's state."""
     return bool(row.instances) and all(one["backend"] == "url" for one in row.instances)
 
 

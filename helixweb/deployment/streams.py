@@ -1,7 +1,7 @@
-"""The stream a process holds: its desired state now, and again whenever that changes.
+"""The event stream of a process: its desired state now, and again after each change.
 
-An event on its topic only says "look again": what is sent is read from the rows at that moment, so
-a stream never goes back to an older state and the outbox holds no keys and no addresses.
+An event on its topic only means "read again": what is sent is read from the rows at that moment,
+so a stream never sends an older state, and the outbox contains no keys and no addresses.
 """
 
 import asyncio

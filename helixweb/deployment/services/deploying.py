@@ -226,7 +226,7 @@ def _hold(cluster_id: int) -> None:
 
 
 def _pin(plan: Plan) -> str:
-    """That of what serves the same model now, whose requests go on; else the newest commit."""
+    """The commit of the live deployment if its requests continue on `plan`; else the newest."""
     live = Deployment.serving(plan.cluster_id)
     if live is not None and live.pinned_checkpoint and goes_on(live, plan):
         return live.pinned_checkpoint
@@ -236,7 +236,7 @@ def _pin(plan: Plan) -> str:
 def _followed(
     live: Deployment | None, plan: Plan, options: DeployOptions, *, pinned_checkpoint: str
 ) -> int | None:
-    """The generation whose requests go on until a deployment of `plan` is up: it must make the same
+    """The generation that serves until a deployment of `plan` is ready: it must generate the same
     tokens, in pages of the same size."""
     if live is None or live.status not in SERVING or not goes_on(live, plan):
         return None
@@ -300,7 +300,7 @@ def _changed_meanwhile(cluster: Cluster, live: Deployment | None) -> str:
 
 
 def _orders(deployment: Deployment) -> Orders | None:
-    """What its generation tells the processes; None while one of them is not there."""
+    """The orders of its generation to the processes; None while one of them has not joined."""
     # Those that have joined have an address.
     joined = Node.unscoped.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
     nodes = {node.name: node for node in joined}

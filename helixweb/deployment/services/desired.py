@@ -42,11 +42,11 @@ def desired_state(node: Node, *, takes_looks: bool = False) -> DesiredState:
 
 
 def _to_run(node: Node) -> DesiredState:
-    """The node's assignment in the cluster's deployment, or to hold nothing, as when it is drained.
+    """The node's assignment in the cluster's deployment; empty if it has none or is drained.
 
-    What it ran before goes on until the coordinator retires it, if a deployment follows another; on
-    a node without an assignment no longer than the change takes, should the coordinator have been
-    restarted and know nothing of what went before.
+    If a deployment replaces another one, the node's previous work continues until the coordinator
+    retires it; on a node without an assignment only until the change ends, because a restarted
+    coordinator does not know of the previous work.
     """
     deployment = newest_deployment(node.cluster_id)
     if deployment is None:
@@ -97,8 +97,8 @@ def coordinator_desired(coordinator: Coordinator) -> CoordinatorDesired:
 
 
 def _instances_of(deployment: Deployment, plan: ServingPlan) -> dict[str, Any]:
-    """Those whose address is known, and how many there will be: none of a node that is drained, for
-    which a plan that follows another would wait."""
+    """Instances with a known address, and the expected total. Drained nodes do not count, since a
+    replacing plan would wait for them."""
     rows = list(
         deployment.assignments.exclude(instances=[])
         .exclude(node__drain__let_go_at__isnull=False)
@@ -112,7 +112,7 @@ def _instances_of(deployment: Deployment, plan: ServingPlan) -> dict[str, Any]:
 
 
 def service_key(coordinator: Coordinator) -> str:
-    """The key by which the playground speaks to this coordinator."""
+    """The playground's API key for this coordinator."""
     return derived_key("hlx_", f"playground:{coordinator.uuid}")
 
 

@@ -1,7 +1,7 @@
-"""Leave a node free, as a person wants: no requests, then no layers; and take it in again.
+"""Drains a node on a user's request: first no requests, then no layers; and ends the drain.
 
-Requests are the coordinators' to lead around it, and layers of other nodes `repairing`'s to move
-where nothing leads around. Level-triggered by reports, heartbeats and beat.
+Coordinators route requests around it; where there is no other route, `repairing` places its layers
+on other nodes. Level-triggered by reports, heartbeats and beat.
 """
 
 from collections.abc import Iterable
@@ -100,7 +100,7 @@ def is_held_up(cluster_id: int, names: Iterable[str]) -> bool:
 
 
 def _follow(row: Drain, *, now: datetime) -> None:
-    """As the coordinators that can be heard tell of the deployment's very generation."""
+    """Update a drain from online coordinators' reports on the deployment's current generation."""
     node, deployment = row.node, Deployment.serving(row.node.cluster_id)
     is_placed = (
         deployment is not None and deployment.assignments.filter(node_name=node.name).exists()

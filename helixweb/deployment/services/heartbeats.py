@@ -1,4 +1,4 @@
-"""What agents report in heartbeats: stored, announced, and the status of their deployment follows.
+"""Stores and announces agents' heartbeats, and updates the status of their deployment.
 
 Rows of all nodes whose heartbeats are answered together are read at once, and what nearly every
 heartbeat changes is written at once.
@@ -39,7 +39,7 @@ _READ = (
     "node", "node_name", "instances", "observed_instances", "observed_generation", "phase",
     "message", "loaded_ratio", "deployment__generation", "deployment__cluster",
 )  # fmt: skip
-# What a heartbeat without news changes, as long as the row is in the phase that it reports.
+# What a heartbeat without changes updates, if the row is in the phase that it reports.
 _UPDATE = """
     UPDATE deployment_nodeassignment
     SET stats = %s, weights = %s, observed_instances = %s, updated_at = %s
@@ -51,7 +51,7 @@ _VALUES = (
 
 
 class Heartbeats:
-    """Of these nodes, answered together; `write` stores what `record` did not at once."""
+    """Heartbeats of nodes that are answered together; `write` stores what `record` deferred."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = list(nodes)
@@ -63,9 +63,9 @@ class Heartbeats:
         self._orders: dict[int, LinkOrders] = {}
 
     def record(self, node: Node, heartbeat: Heartbeat, *, now: datetime) -> int:
-        """Keep what the agent sees of itself; returns the generation it must be at.
+        """Store the agent's report; returns the generation it must be at.
 
-        What it says of another generation than the present one is old news, and ignored.
+        A report on any other generation than the present one is outdated and ignored.
         """
         observed = heartbeat.observed
         generation, assignment = self._standing[node.pk]
@@ -91,25 +91,24 @@ class Heartbeats:
         return generation
 
     def is_ordered(self, node: Node) -> bool:
-        """True if an order to measure it stands."""
+        """True if there is an open order to measure it."""
         return node.pk in self._ordered
 
     def keep_reach(self, process: Node | Coordinator) -> None:
-        """Store its `reach`, with the others' if it is one of the nodes without news."""
+        """Store its `reach`; deferred to `write` for nodes whose heartbeat changed nothing else."""
         if isinstance(process, Node) and process.pk in self._heard:
             self._reached.append(process)
         else:
             keep_reach(process)
 
     def link_orders(self, cluster_id: int) -> LinkOrders:
-        """Read once for all nodes of the cluster."""
+        """Orders to measure links, read once for all nodes of the cluster."""
         if cluster_id not in self._orders:
             self._orders[cluster_id] = link_orders(cluster_id, now=timezone.now())
         return self._orders[cluster_id]
 
     def write(self, *, now: datetime) -> None:
-        """Store the rest. Rows that others have locked are left to the next heartbeat, so that is
-        not waited for."""
+        """Store what was deferred. Skips locked rows, which the next heartbeat updates."""
         if self._heard:
             values = self._values()
             with transaction.atomic():
@@ -117,14 +116,14 @@ class Heartbeats:
                 reached = [node for node in self._reached if node.pk in free]
                 Node.unscoped.bulk_update(reached, ["reach"], batch_size=100)
                 _write_observed(values)
-        # Committed above, so of two last nodes the second to settle sees both. Settling reads all
-        # nodes: while more are silent, it is left to the worker, which does so every two seconds.
+        # Committed above, so of the two last nodes the second to settle sees both. Settling reads
+        # all nodes: while others are silent, the worker does it, every two seconds.
         back = {pk for pk in self._back if not _has_silent(pk, now=now)}
         for deployment in sorted(self._unsettled | back):
             settle(deployment, now=now)
 
     def _values(self) -> dict[int, list[Any]]:
-        """Of `_UPDATE`, by the id of the row."""
+        """Parameters of `_UPDATE`, by row id."""
         fields: list[Any] = [NodeAssignment._meta.get_field(name) for name in _VALUES]
         return {
             pk: [field.get_db_prep_save(row[field.name], connection) for field in fields]
@@ -137,7 +136,7 @@ class Heartbeats:
 
     @cached_property
     def _let_go(self) -> frozenset[int]:
-        """Nodes that were told to hold nothing, and have not answered that they do."""
+        """Nodes that were ordered to hold nothing and have not confirmed it."""
         rows = Drain.unscoped.filter(let_go_at__isnull=False, drained_at__isnull=True)
         return frozenset(rows.filter(node__in=self._nodes).values_list("node", flat=True))
 
@@ -147,8 +146,8 @@ class Heartbeats:
         return frozenset(rows.order_by().values_list("node", flat=True))
 
     def _is_news(self, node: Node, heartbeat: Heartbeat) -> bool:
-        """Nearly always there is none: hundreds of nodes that report at once then hold up a
-        database with one writer for less time."""
+        """True if the heartbeat changes more than `_UPDATE`. Most do not: so hundreds of nodes that
+        report at once block a database with one writer for less time."""
         if heartbeat.leaving or heartbeat.looked:
             return True
         generation, assignment = self._standing[node.pk]
@@ -191,11 +190,11 @@ def _keep(assignment: NodeAssignment, observed: ObservedState, *, now: datetime)
     entered, progressed, moved = _news_of(assignment, observed)
     columns = _columns(observed, now=now)
     NodeAssignment.unscoped.filter(pk=assignment.pk).update(**columns)
-    told = {name: columns[name] for name in ("phase", "message")}
+    reported = {name: columns[name] for name in ("phase", "message")}
     if moved and assignment.instances:
         wake_coordinators(assignment.deployment.cluster_id)
     if entered:
-        PhaseChange.objects.create(assignment=assignment, at=now, **told)
+        PhaseChange.objects.create(assignment=assignment, at=now, **reported)
     if entered or progressed:
         events.emit(
             assignment.deployment.topic,
@@ -203,7 +202,7 @@ def _keep(assignment: NodeAssignment, observed: ObservedState, *, now: datetime)
             {
                 "deployment": assignment.deployment_id,
                 "node": assignment.node_name,
-                **told,
+                **reported,
                 "loaded_ratio": observed.loaded_ratio,
             },
         )
@@ -224,7 +223,7 @@ def _columns(observed: ObservedState, *, now: datetime) -> dict[str, Any]:
 
 
 def _news_of(assignment: NodeAssignment, observed: ObservedState) -> tuple[bool, bool, bool]:
-    """Whether the phase is another, what is shown of it, and where instances answer."""
+    """Three flags: whether the phase, its shown details, or the instances' endpoints changed."""
     phase, message = observed.phase.value, observed.message[:MESSAGE_LENGTH]
     shown = assignment.message, assignment.loaded_ratio
     return (
@@ -239,5 +238,5 @@ def _instances(observed: ObservedState) -> list[dict[str, Any]]:
 
 
 def _doors(instances: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]:
-    """Where they answer, and by which certificate they are known."""
+    """Port and certificate of each instance, by name."""
     return {one["name"]: (one["port"], one.get("certificate", "")) for one in instances}

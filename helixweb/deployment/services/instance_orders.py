@@ -1,6 +1,6 @@
-"""What a generation tells of whole-model instances, and what of it processes are told now.
+"""Orders of a generation for whole-model instances, as stored and as sent to processes.
 
-A row keeps an instance as `_order` writes it, without its key, which is derived each time.
+A row stores an instance as `_order` makes it, without its key, which is derived each time.
 """
 
 import hashlib
@@ -91,14 +91,14 @@ def assigned(orders: Iterable[dict[str, Any]], node: Node) -> tuple[AssignedInst
 
 
 def served(row: NodeAssignment) -> list[ServedInstance]:
-    """Where coordinators reach the row's instances: those whose port is known, and URLs."""
-    told = {one["name"]: one for one in row.observed_instances if one["port"]}
+    """The row's instances that coordinators can reach: those with a known port, and URLs."""
+    observed = {one["name"]: one for one in row.observed_instances if one["port"]}
     found = []
     for order in row.instances:
         if order["backend"] == "url":
             found.append(_served(order, row.node_name, url=order["url"].rstrip("/")))
-        elif order["name"] in told and row.node is not None:
-            one = told[order["name"]]
+        elif order["name"] in observed and row.node is not None:
+            one = observed[order["name"]]
             certificate = one.get("certificate", "")
             host = urlsplit(row.node.data_endpoint).hostname or ""
             url = instance_url(host, one["port"], certificate=certificate)
@@ -108,7 +108,7 @@ def served(row: NodeAssignment) -> list[ServedInstance]:
 
 
 def _served(order: dict[str, Any], node: str, **reached: Any) -> ServedInstance:
-    """`reached`: its URL, key and certificate."""
+    """An instance for coordinators. `reached`: its URL, key and certificate."""
     is_transformers = order["backend"] == "transformers"
     return ServedInstance(
         name=order["name"],
@@ -135,7 +135,7 @@ def instance_key(node: Node) -> str:
 
 
 def derived_key(prefix: str, text: str) -> str:
-    """Always the same for this text; never stored."""
+    """A key that depends only on the text and SECRET_KEY; never stored."""
     digest = hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256)
     return prefix + digest.hexdigest()
 

@@ -32,19 +32,19 @@ def has_instances(plan: Plan) -> bool:
 
 
 def started_by_agents(deployment: Deployment) -> frozenset[str]:
-    """Nodes whose agents start instances, and start them again when these fail."""
+    """Nodes whose agents start instances, and restart them when they fail."""
     nodes = instance_nodes(stored_plan(deployment.plan).instances)
     return nodes - answered_by_urls(deployment)
 
 
 def answered_by_urls(deployment: Deployment) -> frozenset[str]:
-    """Nodes in whose place a server elsewhere answers, even if their agents are lost."""
+    """Nodes replaced by a server at a URL, which answers even if their agents are lost."""
     backends = deployment.backend_by_node
     return frozenset(name for name, backend in backends.items() if is_url(backend))
 
 
 def search_options(plan: Plan) -> PlanOptions:
-    """How to search for what takes the place of the plan: as it was searched for itself."""
+    """Options of a search for a replacement of the plan: those of the plan's own search."""
     stored = stored_plan(plan)
     running = instance_nodes(stored.instances)
     if not running:

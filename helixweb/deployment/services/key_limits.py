@@ -1,4 +1,4 @@
-"""Which API keys open a cluster's endpoint, what each is held to, and what it spent there."""
+"""API keys of a cluster's endpoint: which are admitted, their limits, and their spending."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ NOTHING = KeySpending()
 
 
 def admitted_keys(cluster_id: int, *, now: datetime) -> tuple[AdmittedKey, ...]:
-    """Those for asking models, of people who have a role on the cluster."""
+    """Keys with the scope to serve, of users with a role on the cluster."""
     unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=now)
     allowed = Q(user__is_superuser=True) | Q(user__in=people_on(cluster_id))
     rows = _keys_of(cluster_id).filter(
@@ -52,23 +52,23 @@ def book_spending(
     *,
     now: datetime,
 ) -> None:
-    """What was spent since the last report. Totals that fell are a new process's."""
+    """Add what keys spent since the last report. Lower totals mean that the process restarted."""
     if not report.keys:
         return
     keys = {} if last is None else last.says("keys")
-    known = {key: KeySpending.model_validate(told) for key, told in keys.items()}
-    news = {key: told for key, told in report.keys.items() if told != known.get(key, NOTHING)}
+    known = {key: KeySpending.model_validate(spent) for key, spent in keys.items()}
+    changed = {key: spent for key, spent in report.keys.items() if spent != known.get(key, NOTHING)}
     # In order: two coordinators that book the same keys at once must not wait for each other.
-    for row in _keys_of(coordinator.cluster_id).filter(key__in=news).only("pk", "key"):
-        told, before = news[row.key], known.get(row.key, NOTHING)
-        if told.requests < before.requests or told.prompt_tokens < before.prompt_tokens:
+    for row in _keys_of(coordinator.cluster_id).filter(key__in=changed).only("pk", "key"):
+        spent, before = changed[row.key], known.get(row.key, NOTHING)
+        if spent.requests < before.requests or spent.prompt_tokens < before.prompt_tokens:
             before = NOTHING
         key_usage.add(
             row.pk,
             now=now,
-            requests=told.requests - before.requests,
-            prompt_tokens=told.prompt_tokens - before.prompt_tokens,
-            output_tokens=max(0, told.output_tokens - before.output_tokens),
+            requests=spent.requests - before.requests,
+            prompt_tokens=spent.prompt_tokens - before.prompt_tokens,
+            output_tokens=max(0, spent.output_tokens - before.output_tokens),
         )
         ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
 

@@ -30,18 +30,18 @@ from runtime.protocol.phases import Phase
 
 
 class Changed(NamedTuple):
-    """Nodes that a deployment should have and has not, and that it might have; in order."""
+    """Nodes that a deployment has lost, and nodes that it could use in addition; sorted."""
 
     lost: tuple[str, ...]
     added: tuple[str, ...]
 
 
 def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
-    """What is lost and what is there besides, as agents and the coordinator tell; a node that is
-    being drained is as good as lost.
+    """Lost and additional nodes, from reports of agents and coordinators; a node that is being
+    drained counts as lost.
 
-    While stages load, the coordinator hears of none, and no search for more nodes begins. An
-    instance that fails is started again where it is.
+    While stages load, coordinators hear from none of them, and additional nodes are ignored. A
+    failed instance is restarted on its node.
     """
     placed = frozenset(stored_plan(deployment.plan).placement.layers)
     counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
@@ -60,7 +60,7 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
 
 
 def left_out(plan: Plan) -> frozenset[str]:
-    """Nodes that an earlier repair planned without, since they were away then."""
+    """Nodes that an earlier repair left out of the plan because they were unavailable."""
     if plan.run is None:
         return frozenset()
     before = list(plan.run.repair_set.all())
@@ -68,7 +68,7 @@ def left_out(plan: Plan) -> frozenset[str]:
 
 
 def _not_heard(deployment: Deployment, *, now: datetime) -> frozenset[str]:
-    """Nodes whose stages no coordinator has a sign of."""
+    """Nodes whose stages are ready at no coordinator."""
     silent = [
         frozenset(name for name, traffic in report.says("nodes").items() if not traffic["ready"])
         for report in reports_on(deployment, heard_at=now)

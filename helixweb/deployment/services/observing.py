@@ -39,18 +39,18 @@ def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: d
     Returns the generation that the coordinator must be at. What changes the status of a deployment,
     such as a lost stage, is concluded at once and pushed to its page.
     """
-    told = report.model_dump(mode="json", exclude={"traces", "reach"})
+    document = report.model_dump(mode="json", exclude={"traces", "reach"})
     with transaction.atomic():
         before = LatestReport.unscoped.filter(coordinator=coordinator).first()
         is_news = (
             before is None
-            or any(before.says(field) != told[field] for field in _STANDING)
-            or _open(before.says("instances")) != _open(told["instances"])
+            or any(before.says(field) != document[field] for field in _STANDING)
+            or _open(before.says("instances")) != _open(document["instances"])
         )
         record_seen(coordinator, now)
         book_spending(coordinator, report, before, now=now)
         LatestReport.unscoped.update_or_create(
-            coordinator=coordinator, defaults={"report": told, "at": now}
+            coordinator=coordinator, defaults={"report": document, "at": now}
         )
         joint = with_others(coordinator, report, now=now)
         report_received.send(
@@ -78,8 +78,8 @@ def _open(instances: Mapping[str, Mapping[str, Any]]) -> set[str]:
 
 
 def follow_change(cluster_id: int, report: CoordinatorReport, *, now: datetime) -> None:
-    """Take from the coordinators' joint report whether the generation before has gone; for a moment
-    it may serve on, so open pages of the deployment are told of every step."""
+    """Update from the joint report whether the previous generation has ended; it may serve for a
+    while, so open pages of the deployment are notified of every step."""
     rows = Deployment.unscoped.filter(
         cluster=cluster_id,
         generation=report.generation,

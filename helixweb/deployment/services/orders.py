@@ -1,4 +1,4 @@
-"""What a generation tells the processes, put together from a plan and the inventory."""
+"""Orders of a generation to the processes, made from a plan and the inventory."""
 
 import logging
 import math

@@ -1,9 +1,9 @@
-"""A node is lost, or one more is there: look for another placement, and say so or deploy it.
+"""Repair: when a node is lost or added, searches a new placement, and offers or deploys it.
 
-Requests go around what is lost at once (the coordinator's doing); this is about the layers. As the
-cluster's policy has it, a better placement is deployed, offered to a person, or not looked for.
-Level-triggered, by reports of lost stages, by the end of a search and by beat: asked again, it goes
-on from the row that is there.
+The coordinator routes requests around lost nodes at once; this moves layers. Depending on the
+cluster's policy a better placement is deployed, offered to users, or not searched.
+Level-triggered by reports of lost stages, by the end of a search and by beat: called again, it
+continues from the stored row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -202,12 +202,12 @@ def _search(
 
 
 def in_brief(row: Repair) -> str:
-    """Who is lost and who is new, as -name and +name."""
+    """Lost nodes as -name and new ones as +name."""
     return " ".join([f"-{name}" for name in row.lost] + [f"+{name}" for name in row.added])
 
 
 def _away(deployment: Deployment, row: Repair) -> frozenset[str]:
-    """Nodes that a plan of now cannot use: the lost ones, the drained, and what has not joined."""
+    """Nodes that a new plan cannot use: lost, drained, or not joined."""
     joined = Node.unscoped.filter(cluster=deployment.cluster_id, joined_at__isnull=False)
     here = set(joined.values_list("name", flat=True)) - set(row.lost)
     here -= set(draining_names(deployment.cluster_id))
