@@ -29,10 +29,10 @@ class ModelOutOfReach(ModelDoesNotFit):
 
 
 def restricted_problem(problem: Problem, rules: PlacementRules) -> Problem:
-    """The problem without excluded nodes, in which nobody can hold more layers than allowed.
+    """The problem without excluded nodes, in which no node can hold more layers than allowed.
 
-    A placement that keeps to the restricted problem has the same flow in both. Pins and the hop
-    limit are not part of a problem; they stay with the rules. Raises InvalidRules when no node is
+    A placement that is valid in the restricted problem has the same flow in both. Pins and the hop
+    limit are not part of a problem; only the rules have them. Raises InvalidRules when no node is
     left, or when the rules name a node that does not exist.
     """
     _check_names(problem, rules)

@@ -4,8 +4,8 @@ maximise  sum of flow out of SOURCE
 s.t.      flow is conserved at every vertex,  flow(e) <= capacity(e)
           sum over a gate's edges of bytes_per_token(e) flow(e) <= bandwidth
 
-Nodes that nothing tells apart are one vertex (`planner.twins`). That changes nothing: the mean of
-an optimum over all exchanges of twins is an optimum that treats them alike.
+Indistinguishable nodes are one vertex (`planner.twins`). That changes nothing: the mean of an
+optimum over all exchanges of twins is an optimum that treats them alike.
 """
 
 from collections.abc import Mapping

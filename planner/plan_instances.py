@@ -129,7 +129,8 @@ def _place(problem: Problem, options: PlanOptions) -> PlacedInstances:
 def _best_of_all(
     run: _Run, placed: PlacedInstances, only: Plan, *, start: Placement | None
 ) -> Plan:
-    """Half of the time goes to pipelines over all nodes, half to those beside the instances."""
+    """The best plan of: instances, pipelines over all nodes, and pipelines beside the instances;
+    the latter two have half of the time each."""
     options = run.options
     half = replace(options, method=PIPELINES, time_limit_s=options.time_limit_s / 2)
     candidates = [_instances_forecast(placed, options.rules)]

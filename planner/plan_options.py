@@ -1,4 +1,4 @@
-"""What a search is told: which placements it makes, by which rules, for how long and what for."""
+"""Options of a search: its method, rules, time limit and objective."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -66,10 +66,10 @@ def compute_plan(
 ) -> Plan:
     """The best plan found in the time limit, or until `cancel`; never below the best baseline.
 
-    `best_known` is what an earlier search of the same problem and options reached; this one goes
-    on from it. `start` may come from anywhere, another problem's plan too: what of it fits this
-    problem and its rules is a candidate like the baselines. Without `simulates` the best by
-    estimate is taken. `progress` hears of every better placement and bound. Raises ModelDoesNotFit
+    `best_known` is the result of an earlier search of the same problem and options, which this one
+    continues. `start` may be any plan, also of another problem: the part that fits this problem
+    and its rules is a candidate like the baselines. Without `simulates` the best by estimate is
+    taken. `progress` is called with every better placement and bound. Raises ModelDoesNotFit
     (ModelOutOfReach for want of links), InvalidRules, NoPlacementFound, LimitsNotKept,
     InvalidOptions and FlowCheckFailed.
     """

@@ -9,7 +9,7 @@ class Pools:
     """The vertices of a graph by what they lead to; `edges` are its usable connections, sorted.
 
     A draw is one pool's connection to one node: `draw_of_edge[i]` is that of `edges[i]`, -1 for
-    one to SINK. `pool_of_node` is -1 for nodes that lead to SINK or nowhere (`leads_on` tells).
+    one to SINK. `pool_of_node` is -1 for nodes that lead to SINK or nowhere (see `leads_on`).
     """
 
     def __init__(self, graph: FlowGraph) -> None:

@@ -89,8 +89,8 @@ def refine(observed: Sequence[Busy], *, half_life_s: float = HALF_LIFE_S) -> Ref
 
 
 def refined_times(times: LayerTimes, found: Refinement) -> LayerTimes:
-    """The same points, as long as traffic showed them to take; of what is between steps stages do
-    not tell."""
+    """`times` scaled by the factors that traffic showed; times between steps are unchanged, as
+    stages do not report them."""
     return LayerTimes(
         prompt=tuple((tokens, s * found.prompt.factor) for tokens, s in times.prompt),
         decode=tuple((tokens, s * found.decode.factor) for tokens, s in times.decode),

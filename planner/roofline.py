@@ -1,4 +1,4 @@
-"""A profile of a GPU that nobody has measured, from its data sheet: an estimate, and named so.
+"""A profile of a GPU that was not measured, from its data sheet; marked as an estimate.
 
 A layer takes as long as its arithmetic or its memory traffic, whichever is longer, at the shares of
 the data sheet that kernels reach, plus what launching them costs. Weights are read once a step,
@@ -28,7 +28,7 @@ TARGET_OCCUPANCY = 0.3  # of the KV room, as when a profile is measured (runtime
 _ELEMENT_BYTES = 2
 # Of models that do not say: the larger vocabularies of today, held twice.
 ASSUMED_VOCABULARY = 131_072
-STEP_TOKENS = 512  # as stages are deployed unless told otherwise
+STEP_TOKENS = 512  # the default of deployed stages
 _PROMPT_TOKENS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096)
 _DECODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -38,7 +38,7 @@ class UnknownGpu(PlannerError, ValueError):
 
 
 class UnknownShape(PlannerError, ValueError):
-    """A model whose layers' sizes do not follow from what is known; the message says what lacks."""
+    """The sizes of the model's layers cannot be derived; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def _sheet(memory_gb: float, gb_per_s: float, tflops: float) -> DataSheet:
     return DataSheet(memory_bytes=memory_gb * 1e9, bytes_per_s=gb_per_s * 1e9, flops=tflops * 1e12)
 
 
-# NVIDIA's data sheets; where they tell flops with sparsity, half of them.
+# From NVIDIA's data sheets; where they state flops with sparsity, half of that.
 DATA_SHEETS: Mapping[str, DataSheet] = MappingProxyType(
     {
         "A10": _sheet(24, 600, 125),
@@ -142,7 +142,7 @@ def layer_shape(model: ModelSpec) -> LayerShape:
 
 
 def is_estimated(profile: ComputeProfile) -> bool:
-    """Whether it was made here: nobody has measured it."""
+    """True if it was made here, not measured."""
     return profile.gpu.endswith(f"({ESTIMATED})")
 
 

@@ -32,7 +32,7 @@ from planner.domain.profile import ComputeProfile
 TimingSource = Literal["measured", "derived"]
 
 _TARGET_OCCUPANCY = 0.3
-# A fit that leaves tokens free, or nearly so, is told that a tenth of the least time is theirs.
+# If a fit gives tokens (almost) no cost, they get this share of the least time.
 _LEAST_TOKEN_SHARE = 0.1
 _FAR_TOKENS = 1000.0
 _COLUMNS = ("model", "gpu", "phase", "batch_tokens", "time_ms_per_layer")
@@ -50,20 +50,20 @@ def layer_times_of(problem: Problem, node_name: str) -> LayerTimes:
 
 
 def latency_s(problem: Problem, link: Link) -> float:
-    """From one process to another: of the link, and of the hop at either end as far as profiles
-    say. The coordinator, which has none, is taken to be like the other end."""
+    """Latency between two processes: the link's, and the hop's at either end if profiles have it.
+    The coordinator has no profile, so it is assumed to be like the other end."""
     hops = [hop_s(problem, end) for end in (link.source, link.target) if end != COORDINATOR]
     return link.latency_s + (sum(hops) / len(hops) if hops else 0.0)
 
 
 def hop_s(problem: Problem, node_name: str) -> float:
-    """What the node's profile says of one between two such nodes; 0 where nobody measured."""
+    """Seconds of a hop between two such nodes, from the profile; 0 if it was not measured."""
     times = problem.profile_of(node_name).layer_times
     return 0.0 if times is None else times.hop_s
 
 
 def timing_source(problem: Problem) -> TimingSource:
-    """What a forecast of this problem stands on: measured only if every node's profile is."""
+    """The kind of times behind a forecast: "measured" only if every node's profile is."""
     used = {problem.profile_of(node.name).name for node in problem.cluster.nodes}
     measured = all(problem.compute_profiles[name].layer_times is not None for name in used)
     return "measured" if measured else "derived"

@@ -1,4 +1,4 @@
-"""Nodes of a flow graph that nothing tells apart, merged into one.
+"""Merges indistinguishable nodes of a flow graph into one.
 
 Twins have the same speed and the same connections of the same capacities and shared bandwidths. An
 even flow treats them alike, so it is found on the merged graph and split equally: a cluster of

@@ -84,8 +84,8 @@ def node_kinds(
 def undominated_items(kinds: list[NodeKind], *, enough_tokens_per_s: float) -> list[Item]:
     """Every (kind, j) that no larger j of the same kind beats in speed as well.
 
-    Speed beyond `enough_tokens_per_s` counts for nothing. A node that holds more layers at no less
-    speed can stand in for the dominated one wherever layers are covered one by one.
+    Speed beyond `enough_tokens_per_s` has no value. A node that holds more layers at no less speed
+    can replace the dominated one wherever layers are covered one by one.
     """
     items = []
     for number, kind in enumerate(kinds):

@@ -30,7 +30,7 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def picture(problem: Problem, placement: Placement, flow: Flow) -> Drawing:
-    """Nodes as rows, layers as columns; an arrow leads from a node's end to who goes on there."""
+    """Draw nodes as rows and layers as columns; arrows lead to the nodes of the next layers."""
     num_layers, held_by = problem.model.num_layers, placement.layers
     cell = min(_MOST_CELL, _LAYERS_WIDTH / num_layers)
     right = _LEFT + num_layers * cell

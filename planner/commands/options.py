@@ -57,7 +57,7 @@ def add_search_options(command: argparse.ArgumentParser, *, time_limit_s: float 
 
 
 def add_objective_options(command: argparse.ArgumentParser) -> None:
-    """What to make large, and what forecasts stand on."""
+    """Add options for the objective and its forecasts."""
     add_option(command, _OPTIONS["objective"], default=None)
     add_option(command, _OPTIONS["ttft_limit_s"])
     add_option(command, _OPTIONS["tpot_limit_s"])

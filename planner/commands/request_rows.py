@@ -1,4 +1,4 @@
-"""Every request of a simulation as a row of a CSV file; the columns are told in `COLUMNS`."""
+"""Writes every request of a simulation as a row of a CSV file; see `COLUMNS`."""
 
 import csv
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ COLUMNS = {
 
 @contextmanager
 def request_rows(path: Path) -> Iterator[OnRequest]:
-    """Writes the header, and a row for every request it is told of. Rows come as requests end."""
+    """Writes the header, and a row for every request that it is called with, in order of ends."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)

@@ -1,4 +1,4 @@
-"""`planner roofline`: a compute profile of a GPU that nobody has measured, from its data sheet."""
+"""`planner roofline`: a compute profile of a GPU that was not measured, from its data sheet."""
 
 import argparse
 import json

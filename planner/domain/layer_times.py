@@ -1,4 +1,4 @@
-"""How long a layer takes and how much a batch holds: what simulator and estimates stand on."""
+"""Times of a layer and limits of a batch: the input of simulator and estimates."""
 
 from bisect import bisect_left
 from dataclasses import dataclass

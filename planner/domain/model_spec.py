@@ -21,7 +21,7 @@ _BytesPerToken = Annotated[float, POSITIVE, Range(MIN_BYTES_PER_TOKEN, MAX_BYTES
 class ModelSpec:
     """An LLM as a chain of equal layers; activations and tokens as they cross a link.
 
-    The heads bound tensor-parallel degrees; None where nobody knows them.
+    The heads bound tensor-parallel degrees; None where they are unknown.
     """
 
     name: Name

@@ -1,4 +1,4 @@
-"""What a plan is expected to deliver, and what that expectation stands on."""
+"""The expected performance of a plan, and the assumptions behind it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""A placement problem: a model, a workload, and the cluster that shall serve it."""
+"""A placement problem: a model, a workload, and the cluster to serve it."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a person demands of a placement beyond flow: hops, exclusions, pins, layers, KV room."""
+"""User's constraints on a placement: hops, exclusions, pins, layers, KV room."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace

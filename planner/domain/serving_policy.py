@@ -28,9 +28,9 @@ class ServingPolicy:
     §4.2. A prompt on its way makes room for decodes after at most `piece_bytes` (None: never);
     after `starvation_limit` decode messages that overtook it a piece goes first (MoLink's N; None:
     no limit). `return_path`: a new token reaches the first stage by way of the coordinator, or
-    straight from the last stage, which tells the coordinator as well ("first_stage"; where no link
-    leads from last to first, by the coordinator all the same). `kv_high_water` is the share of KV
-    room up to which requests are admitted.
+    straight from the last stage, which notifies the coordinator as well ("first_stage"; without a
+    link from last to first it is sent by way of the coordinator). `kv_high_water` is the share of
+    KV room up to which requests are admitted.
     """
 
     prompt_chunk_tokens: Annotated[int, _FROM_ONE] | None

@@ -38,8 +38,9 @@ class Load:
     `share` of the component's requests, `layers` that one of them runs there on average, `step_s`
     that a layer takes for a prompt step, `room` in requests, `decode_limit` in sequences per step.
     Nodes of one `group` hold the same layers, so one that is full leaves its share to the others;
-    they stand in a row. At X tokens/s others take a share of X times `crowding_E` of a connection's
-    `bandwidth_E`. A new token needs `return_s` on average from the last stage to the first.
+    they have consecutive numbers. At X tokens/s others take a share of X times `crowding_E` of a
+    connection's `bandwidth_E`. A new token needs `return_s` on average from the last stage to the
+    first.
     """
 
     group_N: Numbers

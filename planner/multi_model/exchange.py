@@ -20,7 +20,7 @@ from planner.tuning.served import ExchangeTuning as tuned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """`taken` goes from model `donor` to model `receiver`, `given` (None: nothing) back."""
+    """Nodes `taken` move from model `donor` to model `receiver`, `given` (None: none) back."""
 
     receiver: int
     donor: int
@@ -62,10 +62,10 @@ def exchange_nodes(
 
 
 def promising_exchanges(kinds: Sequence[Kind], dealt: Dealt) -> Iterator[Exchange]:
-    """Those that give the worst model a node, the most promising first.
+    """Exchanges that give the worst model a node, the most promising first.
 
-    A model's level is taken to change as the knapsack work of its nodes does. Of like nodes one
-    without flow goes first.
+    A model's level is assumed to change as the knapsack work of its nodes does. Of equal nodes one
+    without flow is moved first.
     """
     shares, levels = dealt.shares, dealt.levels_tokens_per_s
     receiver = min(range(len(shares)), key=levels.__getitem__)

@@ -1,4 +1,3 @@
-"""What a plan shall be good at besides flow, and the search for it: estimates to search by,
-simulations to decide by. Above placers and the simulator; only compute_plan and commands
-import it.
+"""Objectives other than flow, and the search for them: estimates guide the search, simulations
+decide. Above placers and the simulator; only compute_plan and commands import it.
 """

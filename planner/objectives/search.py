@@ -58,7 +58,7 @@ class ServingSearch:
     """Collects candidates for `Trials.goal`, then decides."""
 
     def __init__(self, board: Board, trials: Trials, *, seed: int) -> None:
-        """What is better by its estimate goes to the board."""
+        """Plans that are better by their estimate are offered to the board."""
         self.board = board
         self._trials = trials
         self._rules = board.options.rules
@@ -80,7 +80,7 @@ class ServingSearch:
         is_guard: bool = False,
         bound_tokens_per_s: float = math.inf,
     ) -> Trial:
-        """Estimate it; a guard is simulated whatever its estimate, and goes by its own name."""
+        """Estimate a placement; a guard is simulated whatever its estimate, under its own name."""
         ranges = ((name, held.first, held.end) for name, held in placement.layers.items())
         key = (tuple(sorted(ranges)), frozenset(placement.components))
         if key not in self._tried:
@@ -178,7 +178,7 @@ class ServingSearch:
         return outcome
 
     def ranked(self) -> list[Trial]:
-        """By estimate, the best first, without those that serve nothing or repeat another.
+        """Candidates by estimate, best first, without those that serve nothing or repeat another.
 
         Behind the best those whose stages are of other lengths than all before come first.
         """
@@ -349,8 +349,8 @@ class ServingSearch:
 
 
 def distinct(trials: Trials, ranked: Iterable[Trial]) -> list[Trial]:
-    """Without those whose estimate, flow and shape equal a better one's: the same plan by other
-    names."""
+    """Candidates without those whose estimate, flow and shape equal a better one's: the same plan
+    with other nodes' names."""
     kept: list[tuple[Counter[Shape], Trial]] = []
     for trial in ranked:
         shape = Counter(map(trials.shape, trial.placement.parts))

@@ -80,7 +80,7 @@ class StageSearch:
         running: Placement = NOTHING,
         survives: bool = False,
     ) -> None:
-        """`running` is what nodes hold already, which `Loading` goes by.
+        """`running` is what nodes hold already, for `Loading`.
 
         With `survives`, the score is the least that is left when no node or any one is lost.
         """

@@ -1,7 +1,7 @@
-"""The same placement with nodes that are alike exchanged, so that they keep what they hold.
+"""Exchanges equal nodes of a placement, so that as many as possible need not load layers.
 
-Nodes that are alike and hold the same layers now are counted together: a linear program, whose
-vertices are whole, says how many of them get which layers.
+Equal nodes that hold the same layers now are one group: a linear program, whose vertices are
+integer, gives how many of a group get which layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ def _named_links(cluster: Cluster) -> dict[str, dict[tuple[str, str], Quality]]:
 def _have_like_links(
     one: str, other: str, named: Mapping[str, Mapping[tuple[str, str], Quality]]
 ) -> bool:
-    """Whether the two can change places and nobody, they included, finds another link."""
+    """True if exchanging the two nodes leaves the qualities of all links the same."""
     changed_places = {one: other, other: one}
     swapped = {
         (way, changed_places.get(end, end)): quality

@@ -1,8 +1,8 @@
-"""Stages laid around pinned ranges, so that ranges meet where partial inference is not to be had.
+"""Stages that fit around pinned ranges, so that ranges meet where partial inference is off.
 
-Free nodes stand in an order; a stage takes the next of them. A pinned node counts only in a stage
-of exactly its range: beside it the stage needs fewer nodes, or none. Nobody has to use a pin.
-In the first and the last stage a node counts only if it has memory for that end of the model too.
+Free nodes are in an order; a stage takes the next ones. A pinned node counts only in a stage of
+exactly its range, which then needs fewer other nodes, or none. Pinned nodes need not be used.
+In the first and the last stage a node counts only if it has memory for that end of the model, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,9 +74,9 @@ class AroundPins:
         return sorted(self._speeds_of, key=place)
 
     def orders_of(self, placement: Placement) -> Iterator[list[str]]:
-        """The order, and where the model's ends cost layers those with roomier stages at the ends.
+        """The order of nodes; if the model's ends cost layers, also with roomy stages there.
 
-        Roomy is a stage whose nodes lose few of their layers there.
+        A stage is roomy if its nodes lose few layers at the ends of the model.
         """
         order = self.order_of(placement)
         yield order

@@ -163,7 +163,7 @@ class Board:
         by: str,
         bound_tokens_per_s: float = math.inf,
     ) -> None:
-        """As `offer`, of a placement whose score is known."""
+        """As `offer`, for a placement whose score is known."""
         is_better = score.merit > self._score.merit
         if is_better:
             self.placement, self._score, self.placer = placement, score, by
@@ -214,7 +214,7 @@ class Board:
         return self.stop.is_over() or self.is_at_bound()
 
     def stop_reason(self, own: StopReason = "heuristic") -> StopReason:
-        """Why a search ended whose last method ended by itself with `own`."""
+        """Why the search ended, if its last method ended by itself with `own`."""
         if own == "optimal":
             return own
         if self.stop.is_cancelled():
@@ -224,7 +224,7 @@ class Board:
         return "time limit" if self.stop.left_s <= 0 else own
 
     def apart(self) -> "Board":
-        """A board without a placement, whose news this one takes as offers."""
+        """A board without a placement; its incumbents are offered to this one."""
 
         def hear(incumbent: Incumbent, /) -> None:
             bound = incumbent.upper_bound_tokens_per_s

@@ -13,7 +13,7 @@ _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 _NUMBERED = re.compile(r"(.+)\.\d+")
 _LONGEST = 56  # with a number behind it 64 at most
 _HASH_CHARS = 8
-_RESERVED = frozenset({"pipelines"})  # those that stand beside instances are called so
+_RESERVED = frozenset({"pipelines"})  # the name of pipelines beside instances
 
 
 def instance_names(node: str, *, count: int, nodes: Collection[str]) -> list[str]:
@@ -31,5 +31,5 @@ def _can_be_one(node: str, nodes: Collection[str]) -> bool:
 
 def _made(node: str) -> str:
     digest = hashlib.sha256(node.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]
-    told = _OTHERS.sub("-", node).strip("-._")[: _LONGEST - _HASH_CHARS - 1]
-    return f"{told}-{digest}" if told else f"node-{digest}"
+    shortened = _OTHERS.sub("-", node).strip("-._")[: _LONGEST - _HASH_CHARS - 1]
+    return f"{shortened}-{digest}" if shortened else f"node-{digest}"

@@ -1,9 +1,9 @@
-"""The mixed-integer model of a placement: Helix Tables 5 and 6, put together.
+"""The mixed-integer model of a placement: Helix Tables 5 and 6.
 
 Flow is measured in units of U, a known upper bound on it, so it runs from 0 to 1 and a solver's
 absolute tolerances mean the same on every cluster. No node and no link can pass more than U, so
-speeds and capacities above it are cut to 1: they stand before 0/1 variables, and a link left at
-10 Gb/s over two bytes a token would carry any flow on a sliver of such a variable.
+speeds and capacities above it are cut to 1: they are factors of 0/1 variables, and a link left at
+10 Gb/s over two bytes a token would carry any flow on a tiny fraction of such a variable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Stage patterns: a length and how many nodes of each kind run it together, found as they pay off.
+"""Stage patterns: a length and how many nodes of each kind run it, by column generation.
 
 Placing aligned stages is a cutting-stock problem: choose patterns whose lengths add up to the
 model, with every node used once. Its linear program is solved by column generation; its columns are

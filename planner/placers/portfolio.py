@@ -50,7 +50,7 @@ def _search(board: Board, methods: Iterator[Method], seed: int) -> StopReason:
 
 
 def _programs(board: Board) -> Generator[Method, None, bool]:
-    """Decided on as the search goes on; between methods, bounds are proven.
+    """The methods in turn, chosen as the search proceeds; between methods, bounds are proven.
 
     Returns whether links are slow.
     """

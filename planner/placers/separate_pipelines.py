@@ -36,7 +36,7 @@ def place_separate_pipelines_plus(problem: Problem) -> Placement | None:
 def _stages_of(names: Sequence[str], problem: Problem) -> dict[str, LayerRange] | None:
     """A stage for each node, its end rounded up from its share; None where they hold too little.
 
-    In the first and the last place stand the first nodes with room for that end of the model.
+    The first and the last stage are on the first nodes with room for that end of the model.
     """
     num_layers = problem.model.num_layers
     limits = {name: layer_limits(problem, name) for name in names}

@@ -1,8 +1,8 @@
 """Annealing on the sequence of stages at a fixed flow: for clusters whose links are slow.
 
-A state is an order of node sets; each is as long as its nodes carry the target flow with. What the
-state lacks is layers, and flow at the crossings between consecutive stages. It needs no partial
-inference. Pinned nodes take no part, but stages are laid around them.
+A state is an order of node sets; the length of each is what its nodes can hold at the target flow.
+The cost is missing layers, and missing flow between consecutive stages. No partial inference is
+needed. Pinned nodes are not moved; stages are placed around them.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""A chain of stages given as every node's stage number, and the placement it stands for."""
+"""A chain of stages given as every node's stage number, and its placement."""
 
 import numpy as np
 

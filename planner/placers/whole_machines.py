@@ -180,8 +180,8 @@ def _derived(problem: Problem, node_name: str) -> LatencyModel:
 
 
 def _rising(seconds: float, amount: int, points: Points) -> float:
-    """`seconds` of that much; far beyond the last of `points` in proportion to it where the line
-    through the last two does not rise, as of two whose times differ by chance."""
+    """`seconds` for `amount`; beyond the last of `points` in proportion to it if the extrapolated
+    line does not rise, as when the last two times differ by noise."""
     most, most_s = points[-1]
     return most_s * amount / most if amount > most and seconds <= most_s else seconds
 

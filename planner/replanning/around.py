@@ -40,7 +40,7 @@ def way_of(turn: int, *, num_hotness: int, num_starts: int) -> Way:
 
 
 class Around:
-    """The search around the running placement, of which `kept` still stands."""
+    """The search around the running placement, of which `kept` is still valid."""
 
     def __init__(
         self, problem: Problem, kept: Placement, *, options: ReplanOptions, front: Front
@@ -199,7 +199,7 @@ class Around:
 
 @dataclass(slots=True, kw_only=True)
 class _BudgetSearch:
-    """One budget whose flow shall rise towards the goal; rests after many failures."""
+    """Search state of one budget: raises its flow towards the goal; ends after many failures."""
 
     budget_layers: int
     failures: int = 0
@@ -223,7 +223,7 @@ class _BudgetSearch:
 
 @dataclass(slots=True, kw_only=True)
 class _GoalSearch:
-    """A share of the most flow known, whose bytes shall fall; rests after many failures."""
+    """Search state of one share of the best flow: reduces bytes; ends after many failures."""
 
     share: float
     failures: int = 0

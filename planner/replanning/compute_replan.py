@@ -1,8 +1,8 @@
-"""A running placement and a changed problem -> what to do: route anew, or move how many bytes.
+"""Replanning: new routes or placements for a changed problem, with the bytes each moves.
 
-1. Zero moves: what still stands of the placement, with what it is worth now. Milliseconds.
-2. From scratch: the best placement found without regard to what runs, then with like nodes
-   exchanged so that they keep what they hold.
+1. Zero moves: the part of the placement that is still valid, with its flow now. Milliseconds.
+2. From scratch: the best placement found without regard to what runs, then with equal nodes
+   exchanged so that fewer layers are loaded.
 3. Around all these, within a budget of bytes, for several budgets. For the flow: by an integer
    program, stages that carry almost all of it, most of them held already; then annealed and
    climbed. For other objectives: stages annealed on the estimate, then the best simulated.

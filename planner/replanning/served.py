@@ -55,7 +55,7 @@ _WAYS = (
 
 
 class AroundServed:
-    """The search around the running placement, of which `kept` still stands."""
+    """The search around the running placement, of which `kept` is still valid."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 class CoverTable:
     """All covers of a search, by how many layers they hold; a row each, so that prices are arrays.
 
-    `num_found` counts a cover anew for each flow that it was found for.
+    `num_found` counts a cover once for each flow that it was found for.
     """
 
     def __init__(self, kinds: Sequence[NodeKind], free: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Stages for a replanning: where they lie, who holds them, and who of these need not load anything.
+"""Stages for a replanning: their places, their nodes, and the nodes that need not load anything.
 
 Minimising what is loaded at a given flow is a cutting-stock problem whose items know their place.
 A column is a stage at a place: all its nodes hold its layers, or (a nested stage) one or two hold

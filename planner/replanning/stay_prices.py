@@ -130,13 +130,13 @@ class PricedLength:
             self.price_CS[(covers_CK > 0) @ barred_KS] = math.inf
 
     def least(self, rows: Integers) -> tuple[Floats, Integers]:
-        """The least price of the rows at each first layer, and whose it is."""
+        """The least price of the rows at each first layer, and the row that has it."""
         price_RS = self.price_CS[rows]
         best = price_RS.argmin(axis=0)
         return price_RS[best, np.arange(price_RS.shape[1])], rows[best]
 
     def holders(self, row: int, first: int) -> list[Holder]:
-        """Those of the cover whose price is the least."""
+        """The cover's holders of least price."""
         return self.holders_beside({}, np.array([row]), first)[1]
 
     def holders_beside(

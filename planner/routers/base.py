@@ -45,7 +45,7 @@ class Router(ABC):
     ) -> Pipeline | None:
         """The next request's pipeline; None when no route has room now.
 
-        Avoids `masked` nodes and the hops in `cut`, whose two ends may be fine.
+        Avoids `masked` nodes and the hops in `cut` (the nodes at either end may be used).
         """
 
     def can_ever_serve(self, size: RequestSize) -> bool:
@@ -80,9 +80,9 @@ class InstanceRouter:
     def choose(
         self, request: Hashable, size: RequestSize, *, masked: Collection[str] = ()
     ) -> str | None:
-        """Where the request goes, which is then under way there; None if all are `masked`.
+        """Choose an instance and count the request there; None if all are `masked`.
 
-        Raises ValueError for a request that is under way.
+        Raises ValueError for a request that is already counted.
         """
         if request in self._under_way:
             raise ValueError(f"request {request!r} is under way; end it before it is routed again")
@@ -94,8 +94,8 @@ class InstanceRouter:
         return chosen
 
     def _chosen(self, request: Hashable, size: RequestSize, among: Sequence[str]) -> str:
-        """One of `among`, which are not masked, in the order of all: the first where the fewest
-        requests are under way, unless a subclass goes by more."""
+        """Choose from `among`, the unmasked instances in their order: by default the first with the
+        fewest requests in flight."""
         return min(among, key=lambda name: self._counts[name])
 
     def end(self, request: Hashable) -> None:

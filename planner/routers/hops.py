@@ -53,10 +53,10 @@ class Hops:
     def open_now(
         self, size: RequestSize, *, masked: Collection[str] = (), cut: Collection[Hop] = ()
     ) -> dict[str, tuple[str, ...]]:
-        """For every vertex within reach the next ones that have KV room and lead to the sink.
+        """For every reachable vertex, its successors that have KV room and lead to the sink.
 
-        Nodes without room and hops from which the sink is then out of reach are left out, so that
-        whoever follows open hops arrives, and one component's want of room is felt there only.
+        Nodes without room and hops from which the sink is then unreachable are left out, so that a
+        path along open hops always arrives, and a full component does not affect others.
         """
         return self._open(size, masked=masked, cut=cut, rooms=self._kv.rooms)
 

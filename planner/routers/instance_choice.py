@@ -1,7 +1,7 @@
-"""Which whole-model instance answers a request: every way by its name.
+"""Routers among whole-model instances, by name.
 
-Simulator and front use the same. Those that look at nothing but turns and counts stand here;
-the paper's own is in `load_aware.py`.
+Simulator and front use the same. Routers that use only turns and counts are here; the paper's is
+in `load_aware.py`.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence

@@ -27,7 +27,7 @@ MAX_THETA = 100.0  # e to its power is a number still
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpeed:
-    """`latency` None: nobody knows its times, so that only its room counts."""
+    """Speed and KV room of an instance. `latency` None: times unknown, only its room counts."""
 
     kv_room_tokens: int
     latency: LatencyModel | None
@@ -140,12 +140,12 @@ class LoadAwareInstances(InstanceRouter):
         return math.exp(self._theta * min(self._usage_limit, self.kv_usage(name)))
 
     def _request_s(self, size: RequestSize) -> dict[str, float]:
-        """By instance; one whose times nobody knows is taken for as quick as the others are on
-        average, and is 1 where nobody's are known (the paper's memory-based baseline)."""
-        told = {name: speed.request_s(size) for name, speed in self._instances.items()}
-        known = [seconds for seconds in told.values() if seconds is not None]
+        """Seconds by instance; those without a latency model use the mean of the others, or 1 if
+        none has one (the paper's memory-based baseline)."""
+        request_s = {name: speed.request_s(size) for name, speed in self._instances.items()}
+        known = [seconds for seconds in request_s.values() if seconds is not None]
         mean_s = sum(known) / len(known) if known else 1.0
-        return {name: mean_s if seconds is None else seconds for name, seconds in told.items()}
+        return {name: mean_s if seconds is None else seconds for name, seconds in request_s.items()}
 
     def end(self, request: Hashable) -> None:
         """What it added is taken away. Raises KeyError if unknown."""

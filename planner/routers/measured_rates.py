@@ -7,8 +7,8 @@ from collections.abc import Callable
 class MeasuredRates:
     """Tokens per second of each node, smoothed over about `memory_s` seconds.
 
-    Reads `total_of(node)` when asked, at most once in `memory_s` / 10. A total that fell, as one
-    does that was reset, starts anew from there.
+    Reads `total_of(node)` when asked, at most once in `memory_s` / 10. A lower total means a reset:
+    counting restarts from there.
     """
 
     def __init__(

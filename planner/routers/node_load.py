@@ -23,10 +23,10 @@ class _UnderWay:
 
 
 class NodeLoad:
-    """Requests under way, of which those that wait for their first token count as queued.
+    """Counts requests in flight; those that wait for their first token count as queued.
 
-    A `LoadView`, kept up by whoever lets requests in. Everything it knows it is told when a request
-    is routed, when its first token comes, and when it leaves its pipeline.
+    A `LoadView`. The code that admits requests updates it when a request is routed, when its first
+    token comes, and when it leaves its pipeline.
     """
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
@@ -39,21 +39,21 @@ class NodeLoad:
         )
 
     def admit(self, request: Hashable, pipeline: Pipeline, *, size: RequestSize) -> None:
-        """The first prompt of a new request is on its way."""
+        """Count a new request, whose prompt was sent."""
         self._enter(
             request,
             _UnderWay(pipeline=pipeline, prompt_tokens=size.prompt_tokens, is_queued=True),
         )
 
     def readmit(self, request: Hashable, pipeline: Pipeline, *, size: RequestSize) -> None:
-        """A request that has had its first token begins anew; its next is no news to anybody."""
+        """Count a request that starts again after its first token; it does not count as queued."""
         self._enter(
             request,
             _UnderWay(pipeline=pipeline, prompt_tokens=size.prompt_tokens, is_queued=False),
         )
 
     def first_token(self, request: Hashable) -> None:
-        """Its prompt has passed every stage."""
+        """Record that its prompt has passed every stage."""
         held = self._under_way[request]
         held.is_queued = False
         for stage in held.pipeline.stages:
@@ -61,7 +61,7 @@ class NodeLoad:
         self._count(held, held.prompt_tokens)
 
     def release(self, request: Hashable, *, total_tokens: int) -> None:
-        """It has left with prompt and output of `total_tokens`."""
+        """Remove a request that ended with prompt and output of `total_tokens`."""
         held = self._under_way.pop(request)
         for stage in held.pipeline.stages:
             self._running_at[stage.node] -= 1

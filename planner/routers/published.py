@@ -4,8 +4,8 @@ Every successor has a load, the tokens sent there over its flow, and the one who
 least with the prompt is next. The prototype adds decodes as they come; here those expected count
 when the request is let in. Successors with less than 5 % of a vertex's flow are never taken. It
 does not look ahead: a request that comes to a vertex whose successors are all full is not let in.
-Only what an idle cluster could not serve either is avoided from the start, lest it be tried for
-ever.
+Only vertices that could not serve the request even in an idle cluster are avoided from the start,
+so that they are not tried for ever.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,7 +54,7 @@ class PublishedRouter(Router):
         return self._hops.pipeline([target for _, target in path[:-1]])
 
     def take_over(self, before: Router) -> None:
-        """Loads less the least of them; who is new starts at the mean (the prototype at zero)."""
+        """Continue with loads minus the least; new vertices get the mean (the prototype: zero)."""
         if not isinstance(before, PublishedRouter):
             return
         for source in self.loads.keys() & before.loads.keys():

@@ -8,8 +8,8 @@ from planner.routers.walk import Turns
 
 
 class ShortestQueue:
-    """To where least waits; among equals to where fewest requests run, then whose turn is longest
-    ago."""
+    """Chooses the shortest queue; among equals the fewest running requests, then the one that was
+    chosen longest ago."""
 
     def __init__(self, candidates: Mapping[str, float], load: LoadView) -> None:
         self._load = load
@@ -24,7 +24,7 @@ class ShortestQueue:
         return taken
 
     def take_over(self, before: Turns) -> None:
-        """Queues are seen afresh at every turn; there is nothing to keep."""
+        """Does nothing: queues are read at every turn."""
 
     def _length(self, name: str) -> tuple[int, int, int]:
         if name == SINK:

@@ -8,12 +8,12 @@ from planner.routers.walk import Turns
 
 
 class SwarmTurns:
-    """Whoever has been given least work, counted in the time that it takes for it.
+    """Chooses the candidate that was given least work, measured in the time it needs for it.
 
-    A turn puts a candidate back by the inverse of its measured throughput. One that was closed or
-    is new starts level with the others, not with all the turns that it missed. Candidates that
-    nothing has passed yet count as fast as the fastest, so that they are tried. Until anything is
-    measured turns are equal, and forgotten then: they were counted in no time.
+    A turn adds the inverse of its measured throughput to a candidate's work. One that was closed or
+    is new starts level with the others, without credit for missed turns. Candidates that have not
+    served yet count as fast as the fastest, so that they are tried. Until anything is measured, all
+    turns count the same; they are forgotten then, as they have no unit of time.
     """
 
     def __init__(self, candidates: Mapping[str, float], load: LoadView) -> None:

@@ -1,4 +1,4 @@
-"""A request's way from source to sink, each vertex deciding by itself where it goes next."""
+"""Routes a request from source to sink; each vertex chooses the next one independently."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -10,15 +10,15 @@ from planner.routers.hops import Hops
 
 
 class Turns(Protocol):
-    """Whose turn it is among the successors of one vertex."""
+    """Chooses among the successors of one vertex in turn."""
 
     def take(self, open_candidates: Sequence[str]) -> str:
         """One of `open_candidates`, which is a non-empty part of all."""
 
     def take_over(self, before: "Turns") -> None:
-        """Go on where the turns of the same vertex stood in the plan before.
+        """Continue the turns of the same vertex in the previous plan.
 
-        Whoever was not a candidate then is owed nothing for it. Turns of another kind are ignored.
+        Candidates that are new get no credit for missed turns. Turns of another kind are ignored.
         """
 
 
@@ -52,7 +52,7 @@ class WalkRouter(Router):
         return self._hops.pipeline(nodes)
 
     def take_over(self, before: Router) -> None:
-        """Go on where another plan's router stood, at every vertex that both have."""
+        """Continue the turns of another plan's router, at every vertex that both have."""
         if isinstance(before, WalkRouter):
             for vertex in self.turns.keys() & before.turns.keys():
                 self.turns[vertex].take_over(before.turns[vertex])

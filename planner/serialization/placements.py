@@ -10,7 +10,7 @@ from planner.serialization.records import value_from
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPlacement:
-    """Somebody's placement and the max flow that they computed for it."""
+    """A published placement and the max flow that its authors computed for it."""
 
     placement: Placement
     max_flow_tokens_per_s: float

@@ -124,9 +124,9 @@ class Admission:
         return True
 
     def hear(self, occurrence: Occurrence) -> bool:
-        """Keep the KV reservations and tallies in step with what happened.
+        """Update KV reservations and tallies after an occurrence.
 
-        Whether those who wait may be let in now: a request has ended, or nobody is running.
+        Returns True if waiting requests may be admitted now: one has ended, or none is running.
         """
         number, now = occurrence.request, occurrence.time_s
         if occurrence.kind == OccurrenceKind.FIRST_TOKEN:

@@ -40,7 +40,7 @@ class _Occurrence(ctypes.Structure):
 
 
 class Engine:
-    """Runs requests that were admitted; who is admitted is decided outside, between events."""
+    """Runs admitted requests; the caller decides between events which are admitted."""
 
     def __init__(self, setup: EngineSetup) -> None:
         """At time 0 with nothing running."""
@@ -129,7 +129,7 @@ class Engine:
         _give_up(self._engine, request)
 
     def set_grow_at(self, request: int, *, tokens: int) -> None:
-        """Tell of the request when its sequence has more than `tokens`."""
+        """Report an occurrence when the request's sequence has more than `tokens`."""
         _set_grow_at(self._engine, request, tokens)
 
     def advance(self, until_s: float) -> Occurrence | None:

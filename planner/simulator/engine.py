@@ -1,4 +1,4 @@
-"""What an engine is given and what it tells.
+"""Input and output types of a simulation engine.
 
 Nodes are numbered from 0, the coordinator is the number after the last; so are links and requests.
 """
@@ -21,7 +21,7 @@ NEVER = 2**62
 AVERAGE_WEIGHT = 0.05
 OWN_STEPS = 0.5
 
-# Instead of the number of the link by which a token goes back from the last stage to the first.
+# In place of the number of the link that returns a token from the last stage to the first.
 VIA_COORDINATOR = -1
 SAME_NODE = -2
 
@@ -127,8 +127,8 @@ class OccurrenceKind(IntEnum):
 class Occurrence(NamedTuple):
     """Something that admission must know. `tokens` is what the sequence has by now.
 
-    PREEMPTED: a node had no pages for the request, or took them for an older one. Its number stays
-    its own until it has begun anew and finished, or was given up.
+    PREEMPTED: a node had no pages for the request, or took them for an older one. Its number is
+    reserved until it has restarted and finished, or was given up.
     """
 
     kind: OccurrenceKind

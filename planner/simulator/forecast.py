@@ -56,11 +56,11 @@ class Forecast:
 
     `decode_tokens_per_s` counts every token that reaches the coordinator, `prompt_tokens_per_s` the
     prompts whose first token does. `requests_preempted` counts how often requests lost their KV
-    pages, or found none, and had to begin anew from the tokens known; `requests_failed` those that
+    pages, or found none, and had to restart from the tokens known; `requests_failed` those that
     could not, or had to too often. TTFT and end-to-end times begin at the arrival and include
     `queue`. TPOT and end-to-end times are those of requests that finished in the window.
-    `convoy` is the nodes' mean, weighted by decodes. `pipelines` are the first ways taken, in
-    order, as many as were asked for; who begins anew takes another.
+    `convoy` is the nodes' mean, weighted by decodes. `pipelines` are the first routes taken, in
+    order, as many as were asked for; a restarted request takes another one.
     """
 
     decode_tokens_per_s: float

@@ -2,8 +2,8 @@
 
 Each instance takes its times from a fitted latency model (Xiong et al. §3.1). An iteration either
 brings waiting prompts in, as many as have room and as a step may hold, or makes one token for every
-request that runs, as engines that put prompts first do. Where the room of a growing batch ends, the
-youngest request gives way and begins anew with what it has.
+request that runs, as engines that put prompts first do. When a growing batch runs out of room, the
+youngest request is preempted and restarts with the tokens it has.
 """
 
 import heapq
@@ -64,7 +64,7 @@ def simulate_instances(
 ) -> SchedulingOutcome:
     """Send every request of `arrivals` (seconds, in order) to the instance that `choose` names.
 
-    `ended` is told of every request that is answered before the next is chosen for. Raises
+    `ended` is called for every request that ends before the next one is chosen for. Raises
     ValueError for a request that does not fit into its instance, or without requests.
     """
     if not arrivals:

@@ -36,7 +36,7 @@ _TRANSMISSIONS = {
 
 
 class LinkMissing(InvalidPlacement):
-    """A pipeline goes where the cluster has no link."""
+    """A pipeline needs a link that the cluster does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ class Links:
         return number
 
     def _shares(self, source: str, target: str) -> list[int]:
-        """Numbers of the shared bandwidths that what goes from source to target takes."""
+        """Numbers of the shared bandwidths that traffic from source to target uses."""
         return [
             number
             for number, (shared, members) in enumerate(self._members)

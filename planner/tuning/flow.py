@@ -6,7 +6,7 @@ class CrossingBoundTuning:
 
     # Of the flow, rounded up; finer ones are priced more slowly in proportion.
     UNITS = 2000
-    # Ends programs whose columns no longer gain; geo24 takes 0.15 CPU seconds in all.
+    # Ends programs when their columns no longer gain; geo24 takes 0.15 CPU seconds in all.
     MAX_ROUNDS = 150
     MAX_PAIRS_PRICED = 8_000_000  # pairs of items in all rounds of one program; bounds its time
     # Steps grow from 0.2 % of the flow until one is possible, then bisect to 0.02 %.

@@ -30,7 +30,7 @@ class RobustTuning:
     # So few moves that tries of a first round fail cheaply; doubled by rounds.
     FIRST_MOVES_PER_NODE, MOST_S_PER_TRY = 1000, 1.0
     ROUNDS = 4  # tries of as many longer rounds have not found more
-    # More than any time limit of minutes lets run; ends searches whose clock stands still.
+    # More than any time limit of minutes allows; ends searches with a clock that does not advance.
     STAGE_ROUNDS = 60
     # By the square of the nodes: every loss of every move is estimated, in a time that grows with
     # them.
@@ -143,7 +143,7 @@ class ServedSearchTuning:
     IDLE_ROUNDS = 2
     WORTH_A_ROUND = 5e-3  # estimates err by more
     # Starts from the seeds again, each of as many rounds as the first. On geo24 (8 seeds, 60 s) one
-    # start stands still between 216 and 228 tokens/s by estimate, and twelve rounds, all of the
+    # start stops improving between 216 and 228 tokens/s by estimate, and twelve rounds, all of the
     # time, end between 224 and 228; after up to 12 starts all had at least 227.9.
     IDLE_STARTS = 6
     STARTS_SHARE_OF_TIME = 0.35
@@ -167,7 +167,7 @@ class ServedSearchTuning:
     EXCHANGED_SHARE = 0.5
     # Each is compared with all before it; not measured apart.
     COMPARED = 200
-    # Each costs a heat; `estimate_accuracy` tells how far the best five by estimate are below the
+    # Each costs a heat; `estimate_accuracy` shows how far the best five by estimate are below the
     # best.
     SIMULATED = 24
     # Equal but for rounding.

@@ -105,7 +105,7 @@ def packing_model(
 class SolveLimits:
     """When a solver stops by itself; one thread unless the machine is ours.
 
-    `node_limit` ends it after so many branches, wherever the clock stands; None sets no such limit.
+    `node_limit` ends it after so many branches, whatever the time; None sets no such limit.
     """
 
     time_limit_s: float
@@ -116,13 +116,13 @@ class SolveLimits:
 
 
 class SolveWatcher(Protocol):
-    """What a solver tells and asks while it runs, on the thread that called `solve`.
+    """Callbacks of a running solver, on the thread that called `solve`.
 
     An exception raised here (Ctrl-C included) stops the solver and leaves `solve`.
     """
 
     def on_solution(self, values: Sequence[float]) -> None:
-        """A better solution, by variable index; the last one is told too."""
+        """Called with each better solution, by variable index, including the last one."""
 
     def on_bound(self, upper_bound: float) -> None:
         """The solver's proven bound on the objective now; may repeat, may be infinite."""

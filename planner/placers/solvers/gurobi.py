@@ -1,4 +1,4 @@
-"""Gurobi, as far as its licence goes: without one it solves 2 000 variables and 2 000 rows."""
+"""The Gurobi solver: without a licence it solves up to 2 000 variables and 2 000 rows."""
 
 import ctypes
 import math
@@ -82,10 +82,10 @@ def _solve(
 
 @contextmanager
 def _own_interrupts() -> Iterator[Callable[[], None]]:
-    """Keeps Ctrl-C ours; call what it gives while Gurobi runs.
+    """Keep Python's handler of Ctrl-C; call the yielded function while Gurobi runs.
 
-    Gurobi puts a handler of SIGINT in place of Python's while it optimizes, which ends one
-    optimization and tells nobody else.
+    While it optimizes, Gurobi replaces Python's SIGINT handler by one that ends only the running
+    optimization.
     """
     handler = _get_handler(signal.SIGINT)
 

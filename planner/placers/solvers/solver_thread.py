@@ -1,9 +1,9 @@
 """Runs a solver on a thread of its own, so that its caller never waits for it.
 
-Solvers call back when it suits them: HiGHS stays silent for two seconds at a time inside its
-heuristics. The caller's thread therefore keeps the clock: it looks every 50 ms whether to stop,
-and hears the solver's news in between. The watcher runs on the caller's thread only, so it may use
-whatever belongs to that thread (a database connection, say), and a Ctrl-C arrives there.
+Solvers call back irregularly: HiGHS is silent for up to two seconds inside its heuristics. So the
+caller's thread checks every 50 ms whether to stop, and receives solutions and bounds in between.
+The watcher runs on the caller's thread only, so it may use resources of that thread, such as a
+database connection, and Ctrl-C interrupts it there.
 """
 
 import math
@@ -18,7 +18,7 @@ _GRACE_S = 0.1
 
 
 class SolverChannel:
-    """The solver's end: it tells solutions and bounds, and asks whether to stop."""
+    """The solver's side: reports solutions and bounds, and asks whether to stop."""
 
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Sequence[float] | SolveOutcome | Exception] = (
