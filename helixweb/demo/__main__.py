@@ -127,8 +127,8 @@ def _check(model: DemoModel, *, keep: bool) -> int:
                 references = check.reference_ids(
                     scenario.processes, job.checkpoint, model.questions, max_tokens=MAX_TOKENS
                 )
-                for told in zip(model.questions, answers, references, strict=True):
-                    check.same_tokens(*told)
+                for compared in zip(model.questions, answers, references, strict=True):
+                    check.same_tokens(*compared)
             pipelines = check.uneven_and_shared(job.plan["document"], nodes=len(model.nodes))
             job.print_answers(answers)
             print(

@@ -23,8 +23,8 @@ def reference_ids(
         "--checkpoint", str(checkpoint), "--max-tokens", str(max_tokens),
         *(word for question in questions for word in ("--chat", question)),
     ]  # fmt: skip
-    told = json.loads(processes.run("reference", command, timeout_s=_ANSWERS_WITHIN_S))
-    return [answer["token_ids"] for answer in told]
+    answers = json.loads(processes.run("reference", command, timeout_s=_ANSWERS_WITHIN_S))
+    return [answer["token_ids"] for answer in answers]
 
 
 def same_tokens(question: str, answer: dict[str, Any], reference: list[int]) -> None:

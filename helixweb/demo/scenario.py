@@ -1,6 +1,6 @@
-"""The main job, step by step: start the site, join four nodes, plan, deploy, ask.
+"""The demo, step by step: start the site, join four nodes, plan, deploy, ask.
 
-Every step finds what an earlier run left in the data directory and goes on from there.
+Every step reuses what an earlier run left in the data directory.
 """
 
 import json

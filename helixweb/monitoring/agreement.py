@@ -111,7 +111,7 @@ class NodeSteps(Compared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """An assumption that no longer holds: what is so, and what to do. `node`: whose it is."""
+    """An assumption of the plan that no longer holds, and the remedy. `node`: where it fails."""
 
     text: str
     advice: str

@@ -57,7 +57,7 @@ class Finding:
 
 
 def bottleneck(load: Load) -> Finding:
-    """The first that holds, from what stands in the way of all else to what merely is busiest."""
+    """The first finding that applies, from the most severe limit to the merely busiest node."""
     heard = [node for node in load.nodes if node.busy_ratio is not None]
     if not heard:
         return _finding(
@@ -88,11 +88,11 @@ def _finding(
     limit: Limit, subject: str, headline: str, evidence: str, advice: str, **values: object
 ) -> Finding:
     """The sentences may name `values`; a fraction is written as a percentage."""
-    told = {
+    shown = {
         name: f"{value:.0%}" if isinstance(value, float) else value
         for name, value in values.items()
     }
-    headline, evidence, advice = (text % told for text in (headline, evidence, advice))
+    headline, evidence, advice = (text % shown for text in (headline, evidence, advice))
     return Finding(
         limit=limit, subject=subject, headline=headline, evidence=evidence, advice=advice
     )
@@ -260,7 +260,7 @@ def _kv(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
 
 
 def _cores(heard: Sequence[NodeLoad]) -> Finding | None:
-    """The machine whose nodes wait for its cores most, if they could use more than it has."""
+    """The machine whose nodes wait most for its CPU cores, if they could use more."""
     nodes_of: defaultdict[str, list[NodeLoad]] = defaultdict(list)
     for node in heard:
         nodes_of[node.host or node.name].append(node)

@@ -67,13 +67,13 @@ class Endpoint:
 
     @property
     def key(self) -> str:
-        """What opens it to this site."""
+        """The site's API key for it."""
         return service_key(self.coordinator)
 
 
 def endpoints_of(rows: QuerySet[Deployment]) -> list[Endpoint]:
-    """Those in service whose coordinator has said where it is reached, newest first; by one that
-    can be heard, if there is any."""
+    """Endpoints of serving deployments whose coordinator has reported its URL, newest first; online
+    coordinators are preferred."""
     now = timezone.now()
     known = Coordinator.unscoped.exclude(http_url="")
     by_cluster = {

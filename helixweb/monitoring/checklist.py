@@ -147,7 +147,7 @@ def _speeds(cluster: Cluster | None, model: LanguageModel | None) -> Step:
         return Step(title=title, text=text)
     unmeasured = nodes_without_profile(cluster, model)
     missing = unmeasured.count()
-    told = _("%(known)s of %(nodes)s nodes have a profile for %(model)s.") % {
+    sentence = _("%(known)s of %(nodes)s nodes have a profile for %(model)s.") % {
         "known": nodes - missing,
         "nodes": nodes,
         "model": model.name,
@@ -159,9 +159,9 @@ def _speeds(cluster: Cluster | None, model: LanguageModel | None) -> Step:
     if standing:
         named = [f"{row.node.name} {row.done:.0%}" for row in standing[:NAMED]]
         more = ["…"] if len(standing) > NAMED else []
-        told += " " + _("Under way: %(nodes)s.") % {"nodes": ", ".join(named + more)}
+        sentence += " " + _("Under way: %(nodes)s.") % {"nodes": ", ".join(named + more)}
     if last_failed is not None:
-        told += " " + _("%(node)s failed: %(message)s") % {
+        sentence += " " + _("%(node)s failed: %(message)s") % {
             "node": last_failed.node.name,
             "message": last_failed.message,
         }
@@ -175,7 +175,7 @@ def _speeds(cluster: Cluster | None, model: LanguageModel | None) -> Step:
     return Step(
         title=title,
         done=not missing,
-        text=told,
+        text=sentence,
         url=url,
         action=action,
         progress=mean(row.done for row in standing) if standing else None,
@@ -252,7 +252,7 @@ def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
         }
         text += f" {live.message}" if live.message else ""
         phases = list(live.assignments.values_list("phase", "observed_generation"))
-        ready = sum(told == (Phase.READY.value, live.generation) for told in phases)
+        ready = sum(phase == (Phase.READY.value, live.generation) for phase in phases)
         is_loading = live.status == Status.DEPLOYING and phases
         if is_loading:
             text += " " + _("%(ready)s of %(nodes)s nodes are ready.") % {
@@ -279,8 +279,8 @@ def _deploy(live: Deployment | None, plan: Plan | None, now: datetime) -> Step:
 
 
 def _asked(cluster: Cluster | None, live: Deployment | None) -> Step:
-    told = LatestReport.unscoped.filter(coordinator__cluster=cluster)
-    tokens = sum(told.values_list("report__output_tokens_total", flat=True))
+    reports = LatestReport.unscoped.filter(coordinator__cluster=cluster)
+    tokens = sum(reports.values_list("report__output_tokens_total", flat=True))
     served = TracedRequest.unscoped.filter(cluster=cluster, output_tokens__gt=0)
     if tokens:
         text = _("%(tokens)s tokens put out since the coordinator started.") % {

@@ -59,12 +59,12 @@ class NodeLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLoad:
-    """A link that the plan sends over, as its sender measures it; tokens/s at the plan's mix.
+    """A link that the plan uses, as its sender measures it; tokens/s at the plan's mix.
 
     `planned_tokens_per_s` is what the plan sends over it, `carries_tokens_per_s` what it can carry
-    at the measured rate. `queue_s`: what waits for it takes so long at that rate. `slow`: it was
-    seen full at clearly less than the plan counts on. `follows`: requests are routed by that.
-    `seen_full`: it was busy enough to tell that it does no more.
+    at the measured rate. `queue_s`: time to send what waits for it at that rate. `slow`: it was
+    full at clearly less than the plan assumes. `follows`: requests are routed by that rate.
+    `seen_full`: it was busy enough to know its maximum.
     """
 
     name: str

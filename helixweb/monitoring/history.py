@@ -83,10 +83,10 @@ def smallest_step_s(*, since: datetime, now: datetime, most: int = MAX_POINTS) -
 
 
 def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -> list[Point]:
-    """Oldest first: means of rates, gauges and medians, maxima of 95th percentiles, each step.
+    """A point per step, oldest first: means of rates, gauges and medians, highest 95th percentiles.
 
-    Where no report came for a while stands one point without values, so that lines break there;
-    also at the end, so that an old value is not taken for the present one.
+    A gap without reports has one point without values, so that lines break there; also at the end,
+    so that an old value is not taken for the present one.
     """
     found: list[Point] = []
     longest_s = max(4.0, 2.5 * step_s)

@@ -104,7 +104,7 @@ def _lately(serving: Serving, sample: MetricSample) -> dict[str, Work]:
 
 
 def link_loads(deployment: Deployment, *, now: datetime) -> list[LinkLoad]:
-    """Of links that carry planned flow and whose rate, or stall, their sender has told."""
+    """Loads of links with planned flow whose sender has reported their rate or a stall."""
     flows = planned_flows(deployment.plan)
     links = [link for link in live_links(deployment, now=now) if link.ends in flows]
     if not links:

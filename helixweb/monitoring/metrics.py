@@ -85,11 +85,11 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
             yield from _gauges(OF_NODES, [({**labels, "node": node.name}, node) for node in nodes])
 
 
-def _gauges(table: Table, told: Sequence[tuple[Labels, Any]]) -> Iterator[Metric]:
+def _gauges(table: Table, labelled: Sequence[tuple[Labels, Any]]) -> Iterator[Metric]:
     for name, words, attributes in table:
         values = [
             ({**labels, **more}, attrgetter(attribute)(thing))
-            for labels, thing in told
+            for labels, thing in labelled
             for more, attribute in attributes
         ]
         known = [(labels, None if value is None else float(value)) for labels, value in values]

@@ -66,10 +66,10 @@ def node_samples(
     reference: MetricSample | None,
     silent_after_s: float,
 ) -> dict[str, NodeSample]:
-    """Every node that the coordinator routes to or that has a ready stage.
+    """Samples of every node that the coordinator routes to or that has a ready stage, by name.
 
-    `previous` is the last sample, `reference` one of about a minute ago, against whose counters
-    the shares of flow are taken; both of the same coordinator and generation.
+    `previous` is the last sample; `reference` is about a minute old, and shares of flow are counted
+    since then. Both are of the same coordinator and generation.
     """
     entered = entered_tokens_total(report)
     samples = {}

@@ -78,14 +78,14 @@ def _figures(
 
 
 def _output_while_busy(samples: QuerySet[MetricSample]) -> float | None:
-    """Mean output tokens/s of moments whose rate covers no idle time; None: there was none."""
-    told = list(
+    """Mean output tokens/s of samples whose rate covers no idle time; None: there is none."""
+    moments = list(
         samples.order_by("second").values_list(
             "second", "running", "waiting", "output_tokens_per_s"
         )
     )
     rates, busy_since = [], None
-    for second, running, waiting, output in told:
+    for second, running, waiting, output in moments:
         if not running + waiting:
             busy_since = None
             continue

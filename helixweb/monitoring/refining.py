@@ -19,15 +19,15 @@ from planner import (
     refined_profile,
 )
 
-# Less than so much work of a kind of node says too little.
+# With less work of a kind of node its times are not refined.
 LEAST_BUSY_S = 10.0
 LEAST_OBSERVATIONS = 5
-# What changes by less is no news.
+# Smaller changes are ignored.
 CHANGED = 0.02
 
 
 def refine_profiles(now: datetime) -> None:
-    """Of the nodes of all that serves."""
+    """Refine the profiles of the nodes of all serving deployments."""
     for deployment in serving():
         observed = observed_steps(deployment, now=now)
         problem = stored_problem(deployment.plan)

@@ -25,9 +25,9 @@ from runtime.protocol.request_trace import PartPhase, RequestTrace
 @needs(VIEWER)
 @never_cache
 def requests(request: HttpRequest) -> HttpResponse:
-    """Filters, order and page are in the address; what cannot be read filters nothing.
+    """The list of requests. Filters, order and page are in the URL; invalid filters are ignored.
 
-    Requests that wait or run stand above the list; htmx fetches them alone.
+    Waiting and running requests are shown above the list; htmx fetches them separately.
     """
     live = _live(request, now=timezone.now())
     if by_htmx(request):
@@ -43,14 +43,14 @@ def _live(scope: Any, *, now: datetime) -> dict[str, Any]:
     that can be heard; `rows` are the oldest, at most as many as each report lists."""
     waiting = running = 0
     rows: list[dict[str, Any]] = []
-    for told in LatestReport.objects.within(scope).select_related("coordinator__cluster"):
-        if told.coordinator.state_at(now) is not NodeState.ONLINE:
+    for latest in LatestReport.objects.within(scope).select_related("coordinator__cluster"):
+        if latest.coordinator.state_at(now) is not NodeState.ONLINE:
             continue
-        waiting += told.report["requests_waiting"]
-        running += told.report["requests_running"]
-        for one in told.report.get("requests", ()):
-            arrived_at = told.at - timedelta(seconds=one["age_s"])
-            rows.append({**one, "arrived_at": arrived_at, "cluster": told.coordinator.cluster})
+        waiting += latest.report["requests_waiting"]
+        running += latest.report["requests_running"]
+        for one in latest.report.get("requests", ()):
+            arrived_at = latest.at - timedelta(seconds=one["age_s"])
+            rows.append({**one, "arrived_at": arrived_at, "cluster": latest.coordinator.cluster})
     rows.sort(key=lambda row: (row["state"] != LiveRequestState.WAITING, row["arrived_at"]))
     return {
         "waiting": waiting,

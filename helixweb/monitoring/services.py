@@ -27,13 +27,13 @@ SHARE_WINDOW_S = 60
 KEEP_ALL = timedelta(hours=1)
 THINNED_STEP_S = 10
 KEEP = timedelta(hours=24)
-# What single nodes did, every few seconds: in a large cluster it is most of a sample.
+# Values of single nodes are stored every few seconds: in a large cluster they are most of a sample.
 DETAIL_EVERY_S = 5
 ALL_DETAIL_S = 15
 KEEP_DETAIL = timedelta(minutes=20)
-# What a sample says of its nodes goes with every event, but of so many only now and then.
+# Events include the values of nodes; with so many nodes only now and then.
 MANY_NODES = 64
-# As pages write them; a thousand nodes' are sent to every open page.
+# Significant digits of values sent to pages, where a thousand nodes may be shown.
 DIGITS = 4
 NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
 
@@ -107,9 +107,9 @@ def keep_report(
 
 
 def announce(sample: MetricSample) -> None:
-    """Tell pages of a sample that was just stored, within its transaction.
+    """Send a sample that was just stored to open pages, within its transaction.
 
-    `nodes` is {"fields": names of columns, "rows": node -> its numbers in that order}, null where
+    `nodes` is {"fields": names of columns, "rows": node -> its numbers in that order}, or null if
     they are left out.
     """
     nodes = None
@@ -177,5 +177,5 @@ def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) 
         thinned = old.annotate(offset=F("second") % THINNED_STEP_S).filter(offset__gt=0)
         for rows in (forgotten, thinned):
             delete_in_batches(rows, key="second", rest=rest)
-        told = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp())).exclude(nodes={})
-        in_batches(told, key="second", change=lambda batch: batch.update(**NO_DETAIL), rest=rest)
+        full = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp())).exclude(nodes={})
+        in_batches(full, key="second", change=lambda batch: batch.update(**NO_DETAIL), rest=rest)

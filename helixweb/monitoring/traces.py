@@ -21,14 +21,14 @@ MOST_LATELY = 50
 
 
 def record_traces(cluster_id: int, traces: Sequence[RequestTrace]) -> None:
-    """Store what is not there yet: a report whose answer was lost comes again."""
+    """Store traces, except those stored before: a report whose answer was lost is sent again."""
     TracedRequest.objects.bulk_create(
         [_row(cluster_id, trace) for trace in traces], ignore_conflicts=True
     )
 
 
 def prune_traces(now: datetime) -> None:
-    """Drop those older than a day, and all but the newest of each cluster."""
+    """Delete traces older than a day, and all but the newest of each cluster."""
     delete_in_batches(TracedRequest.unscoped.filter(arrived_at__lt=now - KEEP), key="pk")
     for cluster in Cluster.unscoped.all():
         kept = TracedRequest.unscoped.filter(cluster=cluster).order_by("-arrived_at", "-pk")
@@ -49,7 +49,7 @@ def transfer_ratios(cluster: Cluster, *, now: datetime) -> dict[str, float]:
 
 
 def traced_requests(scope: Any) -> QuerySet[TracedRequest]:
-    """Those in scope, newest first, without what only one page needs of each."""
+    """Traced requests in scope, newest first; `detail` is deferred, as only one page needs it."""
     return TracedRequest.objects.within(scope).defer("detail").select_related("cluster")
 
 
@@ -59,7 +59,7 @@ def trace_of(row: TracedRequest) -> RequestTrace:
 
 
 def visits(rows: QuerySet[TracedRequest], node: str) -> QuerySet[TracedRequest]:
-    """Those whose pipeline `node` was part of."""
+    """Those of `rows` whose pipeline included `node`."""
     return rows.filter(path__contains=f"\n{node}\n")
 
 

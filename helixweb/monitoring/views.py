@@ -204,7 +204,7 @@ LAST_EVENTS = 12
 
 
 def focus(scope: Any) -> Cluster | None:
-    """The cluster that pages show unless one is asked for: what serves, else the newest."""
+    """The cluster that pages show by default: a serving one, else the newest."""
     live = Deployment.light(scope).filter(status__in=LIVE).first()
     return live.cluster if live else Cluster.objects.within(scope).order_by("-pk").first()
 
@@ -212,13 +212,13 @@ def focus(scope: Any) -> Cluster | None:
 def overview_of(
     scope: Any, moment: Moment | None, *, user: Any, is_refresh: bool
 ) -> dict[str, Any]:
-    """Everything at once, for `user`; a refresh leaves out the steps once all have been taken.
+    """Context of the overview for `user`; a refresh omits the steps once all are done.
 
     `serving` is what `cluster` serves, or `outage` says why nothing does; `sample` its current
-    numbers. `newer`: what was measured since the plan that is served, else since the newest one.
-    None: not there. `is_set_up`: what is deployed has put out a token. `is_moving`: a step is
-    under way, which reports its progress to no topic of the page. `lines` are of the table of
-    clusters, `line` that of `cluster`; `news` what happened, as sentences.
+    numbers. `newer`: measurements since the plan that is served, else since the newest one. None:
+    there is none. `is_set_up`: the deployment has generated a token. `is_moving`: a step is in
+    progress, which no topic of the page reports. `lines` are rows of the table of clusters, `line`
+    that of `cluster`; `news` are recent events as sentences.
     """
     now = moment.now if moment else timezone.now()
     cluster, serving = (moment.cluster, moment.serving) if moment else (None, None)

@@ -33,8 +33,8 @@ class Child:
     is_up: Callable[[], bool] = lambda: True
 
     def start(self) -> "subprocess.Popen[bytes]":
-        """In a session of its own: Celery hangs in its warm shutdown when its group is signalled,
-        as a terminal does at Ctrl-C."""
+        """Start the process in its own session: Celery hangs in its warm shutdown when its process
+        group is signalled, as a terminal does at Ctrl-C."""
         output = None if self.log is None else self.log.open("ab")
         try:
             return subprocess.Popen(

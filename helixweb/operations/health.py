@@ -41,17 +41,17 @@ def status_of(checks: dict[str, State]) -> str:
 
 
 def worker_state(now: datetime) -> State:
-    """Some worker did what beat told it to lately."""
+    """Whether some worker executed beat's task recently: "ok" or "away"."""
     return "ok" if Pulse.objects.filter(at__gt=now - SILENT_AFTER).exists() else "away"
 
 
 def broker_state() -> State:
-    """Messages can be left with it."""
+    """Whether the broker accepts messages: "ok" or "away"."""
     return "away" if broker_fault() else "ok"
 
 
 def broker_fault() -> str:
-    """Why messages cannot be left with the broker; empty: they can."""
+    """Why the broker does not accept messages; empty if it does."""
     if not settings.REDIS_URL:
         folder = settings.CELERY_BROKER_TRANSPORT_OPTIONS["data_folder_out"]
         return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to"

@@ -60,15 +60,15 @@ def pull(around: Surroundings, model: str, *, json: bool) -> None:
     commit = _reported(
         around, lambda progress: download(name, folder, hub, progress=progress, gguf=file)
     )
-    told = {"model": name.repository, "commit": commit, "folder": str(folder)}
+    result = {"model": name.repository, "commit": commit, "folder": str(folder)}
     gguf = gguf_file(folder)
     rest = "nodes fetch it from this site"
     if gguf is not None:
-        told["file"] = str(gguf)
+        result["file"] = str(gguf)
         rest = f"put {gguf.name} at {gguf} on every node, then: helixweb model add {gguf}"
     text = f"{name.repository} is in {folder} (commit {commit[:12]}); {rest}"
     if json:
-        around.say_json(told)
+        around.say_json(result)
     else:
         around.say(text)
 

@@ -1,4 +1,4 @@
-"""That the queue works: when a worker last did what beat told it to."""
+"""Proof that the queue works: when a worker last executed beat's task."""
 
 from django.db import models
 

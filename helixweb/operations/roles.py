@@ -39,22 +39,22 @@ class Wanted(argparse.Namespace):
 
     @property
     def needs_site(self) -> bool:
-        """Some role works on the database; a coordinator alone does not."""
+        """True if some role uses the database; a coordinator alone does not."""
         return bool(self.roles - {COORDINATOR})
 
     @property
     def coordinator_here(self) -> bool:
-        """The coordinator joins the site that runs here, and needs no token of a person."""
+        """True if a coordinator joins the site that runs here, without a join token from a user."""
         return COORDINATOR in self.roles and WEB in self.roles
 
     @property
     def coordinator_alone(self) -> bool:
-        """The coordinator joins a site that runs elsewhere."""
+        """True if a coordinator joins a site that runs elsewhere."""
         return COORDINATOR in self.roles and WEB not in self.roles
 
     @property
     def local_url(self) -> str:
-        """Where processes of this machine reach the web."""
+        """URL of the web site for processes of this machine."""
         return self.url_at(_dialled_here(self.host))
 
     def url_at(self, host: str) -> str:

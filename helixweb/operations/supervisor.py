@@ -26,8 +26,8 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(slots=True, kw_only=True)
 class Kept(Started):
-    """A child as it is now. `again_at`: when it is started again; None while it runs or is given
-    up, which `given_up` tells apart."""
+    """A child process and its state. `again_at`: time of its restart; None while it runs, or if
+    `given_up`."""
 
     started_at: float
     pause_s: float = FIRST_PAUSE_S
@@ -41,18 +41,18 @@ class Kept(Started):
 
 @dataclass(slots=True)
 class Supervisor:
-    """`say` tells people what happens; `clock` are seconds that only grow."""
+    """Restarts children that end. `say` prints messages; `clock` returns monotonic seconds."""
 
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     kept: list[Kept] = field(default_factory=list)
 
     def start(self, child: Child) -> None:
-        """Start it and look after it from now on."""
+        """Start a child and supervise it from now on."""
         self.kept.append(Kept(child=child, process=child.start(), started_at=self.clock()))
 
     def tend(self) -> None:
-        """Notice who has ended, and start again whose pause is over."""
+        """Notice children that have ended, and restart those whose backoff is over."""
         now = self.clock()
         for one in self.kept:
             if one.runs and one.process.poll() is not None:

@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
         access_log=False,
         lifespan="on",
         server_header=False,
-        proxy_headers=False,  # Django reads them, and only if told to (HELIX_BEHIND_PROXY)
+        proxy_headers=False,  # Django reads them, only with HELIX_BEHIND_PROXY
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
         ssl_certfile=options.tls_certificate,
         ssl_keyfile=options.tls_key,

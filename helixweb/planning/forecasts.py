@@ -46,8 +46,9 @@ def _headline(row: Plan) -> dict[str, Any] | None:
 
 
 def _in_detail(plan: Plan, row: dict[str, Any]) -> dict[str, Any]:
-    """`timing` is "measured" or "derived". `as_stages`: nodes whose whole-model instances were
-    simulated as stages of all layers. `link_queue_peak`: most messages that waited for one link."""
+    """Context of one forecast. `timing` is "measured" or "derived". `as_stages`: nodes whose
+    whole-model instances were simulated as stages of all layers. `link_queue_peak`: most messages
+    that waited for one link."""
     forecast: Forecast = row["forecast"]
     nodes = sorted(forecast.nodes.items(), key=lambda item: (-item[1].utilisation, item[0]))
     busy, kv = _("%(utilisation)s, batch %(batch_decodes)s"), _("%(kv_mean)s, at most %(kv_peak)s")

@@ -38,7 +38,7 @@ from planner import COORDINATOR, MIXED, PlacementRules, PlanOptions, options_of
 START_PLANS = 50
 MAX_WEIGHT = 1e6
 OBJECTIVES = options.OPTIONS["objective"].spec.choices
-# What an objective must be told.
+# Parameters that an objective requires.
 LIMITS_OF: dict[str, tuple[str, ...]] = {
     "latency": ("ttft_limit_s", "tpot_limit_s"),
     "fewest_nodes": ("demand_tokens_per_s",),
@@ -95,7 +95,7 @@ class SearchForm(forms.Form):
 
 
 class StartPlanField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
-    """Plans named by what tells them apart."""
+    """A choice of plans, each with the values that distinguish it."""
 
     def label_from_instance(self, obj: Any) -> str:
         return _("plan %(id)s: %(model)s, %(flow_tokens_per_s)s tokens/s") % {

@@ -58,12 +58,11 @@ class PlanRun(ObjectiveBounded, InCluster, Job):
     """One search for a plan. `problem` is the inventory as it was when the run was started.
 
     Flow and bound are those of the best incumbent; null until there is one. `objective_value` is
-    its PlanForecast.value, or what of it is left after the worst loss, null where the flow is the
-    objective, and `objective_bound` what no such value exceeds, null where none is proven. A run
-    begins from `start_plan` if there is one, and goes on from where `continues`
-    ended, or is one of its answers. `what_if` says how `problem` was changed before; blank: it was
-    not. `accept_requested` tells a search that was stopped because its best is good enough from one
-    that was given up.
+    its PlanForecast.value, or what is left of it after the worst loss; null where the flow is the
+    objective. `objective_bound` is a proven bound on that value; null where none is proven. A run
+    begins from `start_plan` if there is one, and continues where `continues` ended, or is one of
+    its answers. `what_if` says how `problem` was changed before; blank: it was not.
+    `accept_requested`: the search was stopped because its best is good enough, not given up.
     """
 
     cluster = models.ForeignKey(

@@ -70,7 +70,7 @@ class Row(forms.Form):
 
 
 class RowsInput(forms.Widget):
-    """Reads rows whose inputs repeat their names, one for each column; `_rows.html` renders them.
+    """A table of inputs; those of a column have the same name in every row. See `_rows.html`.
 
     The value is a list of {column: text}.
     """

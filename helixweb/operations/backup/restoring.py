@@ -180,6 +180,6 @@ def _drop_our_tables() -> None:
 
 
 def _remove(database: Path, *, ends: tuple[str, ...] = ("", *_BESIDE)) -> None:
-    """A SQLite file and what may stand beside it."""
+    """Delete a SQLite file and its companion files (journal, WAL)."""
     for end in ends:
         database.with_name(database.name + end).unlink(missing_ok=True)

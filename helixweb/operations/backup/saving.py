@@ -32,7 +32,7 @@ def save(
     passphrase: str = "",
     say: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
-    """Write the backup while the site goes on. Raises OSError, DatabaseError, NewerDatabase."""
+    """Write the backup while the site runs. Raises OSError, DatabaseError, NewerDatabase."""
     seal = Seal.fresh(passphrase) if passphrase else None
     folder = data_dir or settings.DATA_DIR
     to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -47,7 +47,7 @@ def backup(
     removed = forget_old(store, keep=keep) if keep else []
     where = store.address(name)
     if json:
-        told = {
+        result = {
             "target": where,
             "bytes": size,
             "version": manifest.version,
@@ -57,7 +57,7 @@ def backup(
             "encrypted": bool(passphrase),
             "removed": removed,
         }
-        around.say_json(told)
+        around.say_json(result)
         return
     around.say(
         f"Saved {manifest.rows} rows of {len(manifest.tables)} tables and {len(manifest.files)} "

@@ -48,9 +48,9 @@ def restore(
             say = site.progress(around)
             manifest = restoring.restore(path, passphrase=passphrase, overwrite=force, say=say)
     if json:
-        told = manifest.model_dump(include={"version", "created_at", "database"})
+        described = manifest.model_dump(include={"version", "created_at", "database"})
         counts = {"tables": len(manifest.tables), "rows": manifest.rows}
-        around.say_json({"source": name, **told, **counts})
+        around.say_json({"source": name, **described, **counts})
         return
     done = "is whole" if check else "is restored"
     around.say(

@@ -197,9 +197,9 @@ def summarize(
     seconds: float,
     wanted: Wanted,
 ) -> None:
-    """Where everything is, for a person or as JSON."""
+    """Show addresses and folders, as text or as JSON."""
     has_coordinator = COORDINATOR in wanted.roles
-    told = {
+    summary = {
         "version": product_version(),
         "data": str(folder.path),
         "url": wanted.url if WEB in wanted.roles else "",
@@ -210,17 +210,17 @@ def summarize(
         "seconds": round(seconds, 2),
     }
     if wanted.json:
-        around.say_json(told)
+        around.say_json(summary)
         around.out.flush()
         return
-    around.say(f"HelixWeb {told['version']} is up after {seconds:.1f} s\n")
+    around.say(f"HelixWeb {summary['version']} is up after {seconds:.1f} s\n")
     for title, text in (
-        ("Web site", told["url"]),
-        ("Log in (once)", told["login_link"]),
-        ("OpenAI API", told["openai_url"]),
+        ("Web site", summary["url"]),
+        ("Log in (once)", summary["login_link"]),
+        ("OpenAI API", summary["openai_url"]),
         ("Worker", "runs, with beat" if {WORKER, BEAT} <= wanted.roles else ""),
-        ("Data", told["data"]),
-        ("Backup", told["backup"]),
+        ("Data", summary["data"]),
+        ("Backup", summary["backup"]),
         ("Logs", folder.logs if wanted.logs == "files" else ""),
     ):
         if text:

@@ -18,7 +18,7 @@ from helixweb.versions import product_version
 
 
 def coordinators(now: datetime) -> Iterator[Finding]:
-    """Heard of, and reached at the address that they told."""
+    """Check that coordinators are online and reachable at the URL that they reported."""
     rows = list(Coordinator.unscoped.select_related("cluster"))
     if not rows:
         remedy = (
@@ -42,12 +42,12 @@ def coordinators(now: datetime) -> Iterator[Finding]:
             )
             continue
         yield ok("coordinator", f"{name} answers at {row.http_url}")
-        if skew_s is not None and abs(skew_s) > 1.0:  # it tells whole seconds
+        if skew_s is not None and abs(skew_s) > 1.0:  # the server's clock has whole seconds
             yield skew(name, skew_s)
 
 
 def deployments() -> Iterator[Finding]:
-    """Those that must serve do."""
+    """Check that deployments serve that must."""
     rows = list(Deployment.unscoped.filter(status__in=SERVING).select_related("cluster"))
     for row in rows:
         name = f"{row.model_name} on {row.cluster.name}"

@@ -1,4 +1,4 @@
-"""Whether the site is reached where people are told to, and how long its certificate is good."""
+"""Checks that the site answers at its public URL, and that its certificate does not expire."""
 
 import socket
 import ssl
@@ -101,13 +101,13 @@ def _issuer() -> Path | None:
 
 
 def clock_of(url: str) -> float | None:
-    """Seconds that the clock of the server is ahead; None: it does not tell. Raises
+    """Seconds that the server's clock is ahead; None: it sends no date. Raises
     httpx.TransportError."""
-    told = ask(url).headers.get("Date")
-    return told and ahead_s(parsedate_to_datetime(told), now=datetime.now(UTC))
+    date = ask(url).headers.get("Date")
+    return date and ahead_s(parsedate_to_datetime(date), now=datetime.now(UTC))
 
 
-def ahead_s(told: datetime, *, now: datetime) -> float:
+def ahead_s(server_time: datetime, *, now: datetime) -> float:
     """Of a time in whole seconds that is written once a second, so that it is up to two old."""
-    skew_s = (told - now).total_seconds()
+    skew_s = (server_time - now).total_seconds()
     return min(0.0, skew_s + DATE_IS_OLD_S) if skew_s < 0 else skew_s

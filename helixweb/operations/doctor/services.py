@@ -85,7 +85,7 @@ def broker() -> Iterator[Finding]:
 
 
 def worker() -> Iterator[Finding]:
-    """Does what beat tells it to, and is of this version."""
+    """Check that workers execute beat's tasks and have this version."""
     pulses = list(Pulse.objects.order_by("-at"))
     now = timezone.now()
     lively = [pulse for pulse in pulses if pulse.at > now - health.SILENT_AFTER]
@@ -104,7 +104,7 @@ def worker() -> Iterator[Finding]:
 
 
 def _begins(now_s: float) -> str:
-    """That a worker of this machine is too young to have beaten; empty: none is."""
+    """A message if a worker of this machine started too recently to beat; else empty."""
     began = DataFolder(path=Path(settings.DATA_DIR)).worker_began_s()
     if began is None:
         return ""
@@ -119,7 +119,7 @@ def _begins(now_s: float) -> str:
 
 
 def clocks() -> Iterator[Finding]:
-    """Database and broker tell the time that this machine tells."""
+    """Check that the clocks of database and broker agree with this machine's."""
     if settings.REDIS_URL:
         with (
             contextlib.suppress(RedisError, OSError),  # reported by `broker`
@@ -134,7 +134,7 @@ def clocks() -> Iterator[Finding]:
 
 
 def skew(name: str, skew_s: float) -> Finding:
-    """Leases and times of life are wrong by as much."""
+    """Finding for a clock difference: leases and expiry times are wrong by as much."""
     if abs(skew_s) > SKEW_S:
         said = f"the clock of {name} is {skew_s:+.1f} s off this machine's"
         return warning("clock", said, "keep both machines' clocks right by NTP (chrony, timesyncd)")

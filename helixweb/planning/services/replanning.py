@@ -111,7 +111,7 @@ def _worth(pk: int, created_at: datetime, asked: str) -> tuple[float, float | No
 
 
 def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
-    """A finished run whose plan is answer `number` (from 0) of a replanning.
+    """Make a finished run whose plan is answer `number` (from 0) of a replanning.
 
     Raises Conflict if there is no such answer, or it carries no flow.
     """

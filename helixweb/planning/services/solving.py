@@ -96,9 +96,9 @@ class Recorder:
 
 
 def search_for(run: PlanRun, *, progress: planner.Progress, cancel: planner.CancelToken) -> Found:
-    """A checked plan, and of a replanning the answers that none beats in flow and bytes.
+    """Search a plan and check it; of a replanning, also the Pareto front in flow and bytes.
 
-    Goes on from earlier attempts and from the run it continues. Raises PlannerError.
+    Continues from earlier attempts and from the run it continues. Raises PlannerError.
     """
     problem = problem_from_dict(run.problem)
     options = options_from_json(run.options)

@@ -144,10 +144,10 @@ def start_what_if(plan: Plan, edits: Edits, *, options: planner.PlanOptions, use
 
 
 def extend_plan_run(run: PlanRun, *, seconds: float, user: Any) -> PlanRun:
-    """Queue a run that goes on from where `run` ended, on the same problem and for `seconds` more.
+    """Queue a run that continues where `run` ended, on the same problem and for `seconds` more.
 
-    Its seed is the next one: with the same seed it would go the same ways again. Raises Conflict
-    unless the run has ended with something to go on from.
+    Its seed is the next one: with the same seed it would repeat the same search. Raises Conflict
+    unless the run has ended with a plan to continue from.
     """
     if not run.is_finished:
         raise Conflict(

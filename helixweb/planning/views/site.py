@@ -96,11 +96,11 @@ def _part(scope: Any, kind: str, status: str) -> QuerySet[Any, dict[str, Any]]:
     found = _rows(scope, kind)
     if status in Job.Status.values:
         found = found.filter(status=status)
-    told: QuerySet[Any, dict[str, Any]] = found.annotate(
+    matching: QuerySet[Any, dict[str, Any]] = found.annotate(
         kind=Value(kind, output_field=CharField()),
         shown_by=F(shown_by) if shown_by != "pk" else F("id") + Value(0, IntegerField()),
     ).values(*COLUMNS)
-    return told
+    return matching
 
 
 def _rows(scope: Any, kind: str) -> QuerySet[Any]:
@@ -109,7 +109,7 @@ def _rows(scope: Any, kind: str) -> QuerySet[Any]:
 
 
 def queue(scope: Any, kind: str, *, now: datetime) -> dict[str, Any]:
-    """How the jobs of a kind stand; `oldest_s`: since when the first in the queue waits."""
+    """Counts of a kind's jobs by status; `oldest_s`: how long the first in the queue has waited."""
     found: dict[str, Any] = _rows(scope, kind).aggregate(
         **{name: Count("pk", filter=Q(status=name)) for name in ("queued", "running", "failed")},
         oldest=Min("created_at", filter=Q(status="queued")),
