@@ -1,1 +1,1 @@
-"""Who may do what: roles on the site and on clusters, and the one gate that asks for them."""
+"""Access control: roles on the site and on clusters, and the one gate that checks them."""

@@ -121,11 +121,11 @@ class ApiKeyViewSet(CreateViewSet[ApiKey], DeleteViewSet[ApiKey]):
         return rows.filter(user=self.request.user.pk)
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        """With what each was used for."""
+        """A page of keys with their usage."""
         return keys.used_by(super().paginate_queryset(queryset) or [], now=timezone.now())
 
     def get_object(self) -> ApiKey:
-        """With what it was used for."""
+        """The key with its usage."""
         (key,) = keys.used_by([super().get_object()], now=timezone.now())
         return key
 

@@ -60,7 +60,7 @@ def note_row(row: Model, action: str, **said: Any) -> None:
 
 
 def _kept(text: str) -> str:
-    """As PostgreSQL keeps it: refusals repeat what was sent, which may hold NUL."""
+    """The text without NUL, which PostgreSQL cannot store: refusals repeat what was sent."""
     return text.replace("\0", "␀")
 
 

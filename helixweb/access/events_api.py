@@ -150,7 +150,7 @@ async def _answer(
 async def _frames(
     topics: frozenset[str], place: Place, longest_s: float, ending: Ending
 ) -> list[Frame]:
-    """Nothing if `ending` came meanwhile: the reader may no longer see these events."""
+    """New events; empty if `ending` came meanwhile, as the reader may no longer see them."""
     since = sync_to_async(returns_connection(broadcaster.frames_since))
     subscription = await BROADCASTER.subscribe(topics | {ending.topic})
     try:

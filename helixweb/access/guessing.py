@@ -71,7 +71,7 @@ def _count(counted: str) -> None:
 
 
 def forget_failures(now: datetime) -> None:
-    """Those that count no more."""
+    """Delete failures that are too old to count."""
     FailedLogins.objects.filter(since__lte=_oldest(now)).delete()
 
 
@@ -80,7 +80,7 @@ def _oldest(now: datetime) -> datetime:
 
 
 def _whose(address: str) -> str:
-    """What is counted for the address: of IPv6 its network, all of which one client has."""
+    """The key to count an address by: for IPv6 its network, as a client has a whole network."""
     found = parsed_address(address)
     if isinstance(found, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))

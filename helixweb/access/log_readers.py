@@ -1,5 +1,5 @@
-"""What of the change log a user may read: a line only of what the user may read itself, and the
-network address and the API key of its actor only as an administrator or as the actor."""
+"""Access to the change log: users read lines of rows that they may read. Only administrators and
+the actor see the actor's network address and API key."""
 
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -38,7 +38,7 @@ class LogReader:
         return Scope(self.rights.where(Role.VIEWER))
 
     def lines(self, rows: QuerySet[LineT]) -> QuerySet[LineT]:
-        """Those that the user may read."""
+        """Lines that the user may read."""
         for kind, role in _READ_BY.items():
             clusters = self.rights.where(role)
             if clusters is not None:
@@ -53,7 +53,7 @@ class LogReader:
         return rows if clusters is None else rows.filter(Q(cluster__in=clusters) | self._own)
 
     def address(self, line: Any) -> str:
-        """Of the line's actor; "" if the user may not read it."""
+        """Network address of the line's actor; "" if the user may not read it."""
         return str(line.address) if self._reads_origin_of(line) else ""
 
     def api_key(self, line: Any) -> str:

@@ -33,7 +33,7 @@ class LoginForm(AuthenticationForm):
 
 
 class PasswordLogin(LoginView):
-    """With a button for single sign-on where that is set up."""
+    """The login page, with a button for single sign-on if that is configured."""
 
     authentication_form = LoginForm
 

@@ -153,7 +153,7 @@ def _result(text: str, *, is_error: bool) -> Json:
 
 
 def _tools_for(key: Any) -> list[Json]:
-    """Those that the key's scopes have a use for."""
+    """Tools that the key's scopes allow."""
     return [
         operation.tool
         for operation in operations().values()
@@ -163,7 +163,7 @@ def _tools_for(key: Any) -> list[Json]:
 
 @cache
 def operations() -> dict[str, Operation]:
-    """By the names of their tools: those that take keys and answer with JSON."""
+    """Operations by the names of their tools: those that take keys and answer with JSON."""
     generator: Any = SchemaGenerator  # without types
     written = json.dumps(generator().get_schema(request=None, public=True))
     document = json.loads(written.replace("#/components/schemas/", "#/$defs/"))

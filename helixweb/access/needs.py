@@ -1,4 +1,4 @@
-"""What a view needs of its user, declared on the view: `@needs(VIEWER, OPERATOR, of=Cluster)`."""
+"""Roles and scopes that a view requires, declared as `@needs(VIEWER, OPERATOR, of=Cluster)`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -100,13 +100,13 @@ def _with_row(view: Callable[..., Any], needed: Needs) -> Callable[..., Any]:
 
 
 def declared_by(view: Any) -> Needs | None:
-    """What a URL's view declares, if it declares anything."""
+    """The needs that a URL's view declares; None without."""
     cls = getattr(view, "cls", None)
     return getattr(view, "needs", None) or getattr(cls, "needs", None)
 
 
 def needs_of(view: Any) -> Needs:
-    """What a URL's view declares. Raises ImproperlyConfigured if it declares nothing."""
+    """The needs that a URL's view declares. Raises ImproperlyConfigured without."""
     found = declared_by(view)
     if found is None:
         raise ImproperlyConfigured(f"{view} does not say what it needs; decorate it with @needs.")
@@ -114,7 +114,7 @@ def needs_of(view: Any) -> Needs:
 
 
 def need_of(view: Any, method: str) -> Need:
-    """What a URL's view needs to answer the method."""
+    """The need of a URL's view for the method."""
     declared = needs_of(view)
     action = str(getattr(view, "actions", {}).get(method.lower()))
     if action in declared.actions:

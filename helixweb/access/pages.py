@@ -108,7 +108,7 @@ def governs_site(request: HttpRequest) -> bool:
 @never_cache
 @needs(SITE_VIEWER, SITE_ADMIN)
 def groups(request: HttpRequest) -> HttpResponse:
-    """All of them; an administrator's POST makes one."""
+    """The list of groups; an administrator's POST creates one."""
     form = GroupForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         made = roles_of_holders.make_group(form.cleaned_data["name"])
@@ -123,7 +123,7 @@ def groups(request: HttpRequest) -> HttpResponse:
 @never_cache
 @needs(SITE_VIEWER, SITE_ADMIN, row=Group)
 def group(request: HttpRequest, row: Group) -> HttpResponse:
-    """Its roles and members; a POST gives a role, or says who is in it."""
+    """A group's roles and members; a POST gives a role or sets the members."""
     sent = request.POST if request.method == "POST" else None
     is_role = sent is not None and "role" in sent
     grant_form = GrantForm(sent if is_role else None, scope=request)
@@ -151,7 +151,7 @@ def group(request: HttpRequest, row: Group) -> HttpResponse:
 
 @needs(change=SITE_ADMIN, row=Group)
 def group_delete(request: HttpRequest, row: Group) -> HttpResponse:
-    """With the roles it gave."""
+    """Delete a group and the roles it gave."""
     roles_of_holders.delete_group(row)
     messages.success(request, _("Group %(name)s is deleted.") % {"name": row.name})
     return redirect("groups")
@@ -160,7 +160,7 @@ def group_delete(request: HttpRequest, row: Group) -> HttpResponse:
 @never_cache
 @needs(VIEWER, ADMIN, row="inventory.Cluster")
 def cluster_access(request: HttpRequest, cluster: Any) -> HttpResponse:
-    """Who has a role on the cluster; a POST of one of its administrators gives one."""
+    """Users and groups with a role on the cluster; an administrator's POST gives one."""
     form = ClusterGrantForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         given = form.cleaned_data
@@ -203,7 +203,7 @@ def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
 @never_cache
 @needs(OWN)
 def log_ins(request: HttpRequest) -> HttpResponse:
-    """Where one is logged in."""
+    """The user's own sessions."""
     rows, here = sessions.own_sessions(request.user), request.session.session_key
     return render(request, "access/sessions.html", {"rows": rows, "here": here})
 

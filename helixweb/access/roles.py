@@ -20,7 +20,7 @@ class Role(models.TextChoices):
 
     @property
     def rank(self) -> int:
-        """From 1; 0 is no role at all."""
+        """Rank from 1; 0 means no role."""
         return _RANKS[self.value]
 
 
@@ -55,7 +55,7 @@ class Rights:
         return self.site, tuple(sorted(self.clusters.items()))
 
     def within(self, cluster_id: int | None) -> "Rights":
-        """Those of a key that is for one cluster; None: for all."""
+        """Rights of a key for one cluster; None: for all."""
         if cluster_id is None:
             return self
         return Rights(clusters={cluster_id: self.on(cluster_id)})

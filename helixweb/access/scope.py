@@ -73,12 +73,12 @@ def _scoped(name: str) -> Any:
 
 
 class ScopedQuerySet(LightQuerySet[RowT]):
-    """Has a scope by `within`, or as the rows of a row in scope: `cluster.nodes`."""
+    """Rows limited to a scope: by `within`, or as related rows of a row, as in `cluster.nodes`."""
 
     _is_scoped = False
 
     def within(self, scope: Any, role: str = "") -> Self:
-        """Those in a scope, or in that of a request (see `scope_of`)."""
+        """Rows in a scope, or in that of a request (see `scope_of`)."""
         clusters = (scope if isinstance(scope, Scope) else scope_of(scope, role)).clusters
         rows = self._chain()  # type: ignore[attr-defined]
         if clusters is not None:
@@ -112,7 +112,7 @@ class ScopedQuerySet(LightQuerySet[RowT]):
 
 
 class LightManager(models.Manager[RowT]):
-    """Of rows of all clusters."""
+    """Manager of rows of all clusters."""
 
     rows: ClassVar[type[LightQuerySet[Any]]] = LightQuerySet
 
@@ -122,7 +122,7 @@ class LightManager(models.Manager[RowT]):
 
 
 class ScopedManager(LightManager[RowT]):
-    """Its query sets need `within`."""
+    """Manager that requires `within` before its rows are read."""
 
     rows = ScopedQuerySet
 

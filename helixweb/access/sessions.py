@@ -27,7 +27,7 @@ SEEN_EVERY_S = 300
 
 
 def own_sessions(user: Any) -> QuerySet[SessionOfUser]:
-    """Those that have not ended, the newest first."""
+    """The user's active sessions, newest first."""
     alive = Session.objects.values("session_key")
     rows = SessionOfUser.objects.filter(user=user, session_key__in=alive)
     return rows.order_by("-pk")
@@ -41,7 +41,7 @@ def end(row: SessionOfUser) -> None:
 
 
 def end_all(user: Any, *, but: str | None = None) -> int:
-    """All of the user's but the one with that key; returns how many."""
+    """End all sessions of the user except the one with the key `but`; returns how many."""
     rows = SessionOfUser.objects.filter(user=user).exclude(session_key=but or "")
     keys = list(rows.values_list("session_key", flat=True))
     Session.objects.filter(session_key__in=keys).delete()

@@ -57,7 +57,7 @@ def discovery() -> dict[str, Any]:
 
 
 def setting(name: str, *default: Any) -> Any:
-    """What the library asks for by the names of its own settings."""
+    """A setting of the OpenID library, by its name there."""
     if name in _FROM_DISCOVERY:
         return discovery().get(_FROM_DISCOVERY[name], *default)
     own = {

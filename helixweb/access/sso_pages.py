@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 @never_cache
 @require_GET
 def begin(request: HttpRequest) -> HttpResponseBase:
-    """To the provider, with a state, a nonce and a challenge of its own."""
+    """Redirect to the provider, with a new state, nonce and challenge."""
     return _through("Begin", request)
 
 

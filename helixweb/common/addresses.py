@@ -1,4 +1,4 @@
-"""Where requests come from."""
+"""Client addresses of requests."""
 
 import ipaddress
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What answers under /api/v1/ where nothing lives."""
+"""Answers for unknown addresses under /api/v1/."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class UnknownAddressView(APIView):
 
 
 def _says(path: str) -> str:
-    """Where the reader probably meant to go."""
+    """A hint at the address that the client probably meant."""
     if not path.endswith("/") and _leads_somewhere(f"{path}/"):
         return f"There is nothing at {path}; the address ends with a slash: {path}/."
     return f"There is nothing at {path}; {SCHEMA_ADDRESS} lists every address."

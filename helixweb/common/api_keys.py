@@ -17,7 +17,7 @@ MOST_NETWORKS = 32
 
 
 def checked_networks(texts: Sequence[str]) -> list[str]:
-    """As a key has them. Raises ValueError that says what is wrong."""
+    """Networks in the form in which keys have them. Raises ValueError with the reason."""
     if len(texts) > MOST_NETWORKS:
         raise ValueError(_("At most %(most)s networks are allowed.") % {"most": MOST_NETWORKS})
     return [str(parsed_network(text)) for text in texts]

@@ -21,7 +21,7 @@ SCOPES = (READ, WRITE, SERVE, ADMIN)
 
 
 def sha256_hex(secret: str) -> str:
-    """How other bearer secrets are kept: they have 128 random bits or more, so need no salt."""
+    """Hash of other bearer secrets: they have 128 random bits or more, so need no salt."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -71,7 +71,7 @@ class Subscription:
             self.is_over = True  # the stream ends; its client reconnects and replays
 
     def end(self) -> None:
-        """Nothing will come any more; those who wait need not."""
+        """End the subscription and wake its readers."""
         self.is_over = True
         if self.queue.empty():
             self.queue.put_nowait(None)
@@ -109,7 +109,7 @@ class Broadcaster:
             self._poll = None
 
     def wake(self) -> None:
-        """Something was committed; from any thread."""
+        """Read committed events now; may be called from any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._woken.set)
@@ -148,7 +148,7 @@ class Broadcaster:
             thread.shutdown(wait=False)
 
     async def _pause(self) -> None:
-        """Return when woken, or when it is time to look again."""
+        """Return when woken, or when the next poll is due."""
         await asyncio.sleep(PAUSE_S)
         alarm = asyncio.get_running_loop().call_later(POLL_INTERVAL_S - PAUSE_S, self._woken.set)
         try:
@@ -162,13 +162,13 @@ BROADCASTER = Broadcaster()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """An event of `topic` that was not read at `since`; of no topic there is none."""
+    """The event that ends a stream: the first of `topic` after `since`; never without a topic."""
 
     topic: str = ""
     since: Place = START
 
     def has_come(self) -> bool:
-        """Also if that was before a stream was open."""
+        """True if the ending event was committed, even before the stream was open."""
         return bool(self.topic and frames_since(frozenset({self.topic}), self.since))
 
 
@@ -179,8 +179,8 @@ async def stream(
     ending: Ending = Ending(),
     longest_s: float = math.inf,
 ) -> AsyncGenerator[bytes, None]:
-    """SSE frames of `topics`: what was not read at `place`, then what comes, until `ending` or the
-    end of `longest_s`: its reader asks again, and its rights are looked at."""
+    """SSE frames of `topics`: events after `place`, then new ones, until `ending` or `longest_s`.
+    Then the reader reconnects, and its rights are checked again."""
     began_s = time.monotonic()
     wanted = frozenset(topics)
     subscription = await BROADCASTER.subscribe(wanted | {ending.topic})
@@ -214,7 +214,7 @@ def _missed(topics: frozenset[str], place: Place | None, ending: Ending) -> list
 
 
 def frames_since(topics: frozenset[str] | None, place: Place | None) -> list[Frame]:
-    """What was not read at `place`, of these topics or of all; nothing without a place."""
+    """Events after `place`, of these topics or of all (None); empty without a place."""
     if place is None:
         return []
     rows = Event.objects.filter(Q(id__gt=place.newest) | Q(id__in=place.missing)).order_by("id")
@@ -235,7 +235,7 @@ def frames_since(topics: frozenset[str] | None, place: Place | None) -> list[Fra
 
 
 def latest_place() -> Place:
-    """Of a reader that reads all rows after this."""
+    """The place of a reader that reads all rows after this call."""
     settled = _newest_settled()
     recent = list(Event.objects.filter(id__gt=settled).values_list("pk", flat=True))
     return Place(max(recent, default=settled), missing_of(recent, after=settled))

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def returns_connection(read: Callable[P, R]) -> Callable[P, R]:
-    """After `read`, give back this thread's connection, unless a transaction is open on it.
+    """Decorator: releases this thread's database connection after `read`, unless in a transaction.
 
     A request's thread keeps the connection that its middleware and view have used until the
     response has ended; a hundred open pages would use up what PostgreSQL allows.
@@ -20,7 +20,7 @@ def returns_connection(read: Callable[P, R]) -> Callable[P, R]:
 
 
 def keeps_connection(read: Callable[P, R]) -> Callable[P, R]:
-    """After `read`, leave this thread's connection open for the next call."""
+    """Decorator: leaves this thread's connection open for the next call."""
     return _ended_by(_leave_open, read)
 
 

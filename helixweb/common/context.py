@@ -1,4 +1,4 @@
-"""What every page's shell needs."""
+"""Template context that every page needs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ OF_SETTINGS = frozenset({"changes", "api"})
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """The theme from its cookie (none: as the system says), the section that is open, the zone."""
+    """The theme from its cookie ("": the system's), the open section, the time zone."""
     theme = request.COOKIES.get("theme", "")
     section = request.path.strip("/").split("/")[0] or "overview"
     return {

@@ -1,4 +1,4 @@
-"""What is answered while the database does not: 503 and when to ask again, not 500."""
+"""Error handler: answers 503 with Retry-After, not 500, while the database is unavailable."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Where a reader of events is: the newest it has, and older ones that may come yet.
+"""A reader's position among events: the newest one it has, and older ones that may still appear.
 
-Ids are given out before rows are committed, so where transactions run at once a row may appear
-after others with higher ids. A reader that comes again says which it has not had.
+Ids are assigned before rows are committed, so with concurrent transactions a row may appear after
+others with higher ids. A reader that reconnects sends which ones it has missed.
 """
 
 from collections.abc import Iterable
@@ -15,14 +15,14 @@ MOST_MISSING = 100
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """All up to `newest` was read but `missing`."""
+    """All events up to `newest` were read, except `missing`."""
 
     newest: int
     missing: frozenset[int] = frozenset()
 
     @classmethod
     def parse(cls, text: str) -> "Place | None":
-        """What `str` made; None for anything else."""
+        """The place that `str` wrote; None for any other text."""
         newest_text, _tilde, missing_text = text.partition("~")
         newest = parsed_id(newest_text)
         words = missing_text.split(".") if missing_text else []

@@ -19,12 +19,12 @@ def emit(topic: str, type_: str, data: dict[str, Any]) -> None:
 
 
 def emit_to(topics: Iterable[str], type_: str, data: dict[str, Any]) -> None:
-    """As `emit`, to each of the topics."""
+    """Emit one event to each of the topics."""
     emit_all((topic, type_, data) for topic in topics)
 
 
 def emit_all(events: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
-    """As `emit` of each of them, with one statement."""
+    """Emit many events (topic, type, data) with one statement."""
     Event.objects.bulk_create(
         (Event(topic=topic, type=type_, data=data) for topic, type_, data in events), batch_size=500
     )
@@ -32,5 +32,5 @@ def emit_all(events: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
 
 
 def latest_id() -> str:
-    """Where a page is that reads its rows after this: it misses nothing by replaying from here."""
+    """The position of a page that reads its rows after this call; a replay from it is complete."""
     return str(latest_place())

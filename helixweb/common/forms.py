@@ -1,4 +1,4 @@
-"""How pages look to a reader, and forms that offer rows of clusters."""
+"""The form of a browser's preferences, and forms that offer rows of clusters."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def _zones() -> list[Any]:
 
 
 class PreferencesForm(forms.Form):
-    """What this browser keeps in cookies."""
+    """Preferences that a browser stores in cookies."""
 
     theme = forms.ChoiceField(
         required=False,

@@ -42,8 +42,8 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ends. `columns` of its row and what `store` writes are one transaction; `store`
-    returns what the event of the end says besides."""
+    """The result of a job. `columns` of its row and what `store` writes are one transaction;
+    `store` returns additional data of the event."""
 
     status: Status = Status.SUCCEEDED
     columns: Mapping[str, Any] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from django.db.models import Func, JSONField, Value
 
 
 def member(field: str, key: str) -> "JsonMember":
-    """What `field` holds under `key`, None if nothing; `key` is a name even where it is a number.
+    """The value of `field` under `key`, None if there is none; digits are a name, not an index.
 
     (A KeyTransform would take "7" for the eighth of a list.)
     """

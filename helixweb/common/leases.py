@@ -29,7 +29,7 @@ class LostLease(Exception):
 
 
 def lease_end() -> datetime:
-    """Of a lease that is taken or renewed now."""
+    """Expiry of a lease that is taken or renewed now."""
     return timezone.now() + timedelta(seconds=settings.HELIX_LEASE_S)
 
 

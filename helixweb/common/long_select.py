@@ -11,7 +11,7 @@ _CHOSEN = mark_safe(" selected")
 
 
 class LongSelect(forms.Select):
-    """For choices without groups."""
+    """A select of many choices without groups."""
 
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None

@@ -28,7 +28,7 @@ def register_metrics(collect: Collect) -> None:
 
 
 def metrics_page(now: datetime, scope: Any) -> bytes:
-    """Of rows in `scope`, in Prometheus' text format."""
+    """Metrics of rows in `scope`, in Prometheus' text format."""
     families = [family for collect in (_of_site, *_COLLECT) for family in collect(now, scope)]
     return page([*families, *_shortened(families)])
 

@@ -1,4 +1,4 @@
-"""Who acts, and in which language and zone pages speak."""
+"""Middleware: sets the actor, the language and the time zone of a request."""
 
 from contextlib import AbstractContextManager
 from typing import Any

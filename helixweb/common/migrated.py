@@ -5,6 +5,6 @@ from django.db.migrations.executor import MigrationExecutor
 
 
 def has_pending_migrations() -> bool:
-    """Raises OperationalError if the database does not answer."""
+    """True if migrations were not applied. Raises OperationalError without a database."""
     executor = MigrationExecutor(connection)
     return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))

@@ -51,7 +51,7 @@ class ApiKey(models.Model):
 
 
 class KeyUsage(models.Model):
-    """What one key asked for on one day (UTC): by REST, and of models."""
+    """Usage of one key on one day (UTC): REST requests, and requests to models."""
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="usage")
     day = models.DateField()
@@ -69,7 +69,7 @@ class KeyUsage(models.Model):
 
 
 class FailedLogins(models.Model):
-    """How often one address, or one user name, has failed to log in since `since`."""
+    """Number of failed log-ins of one address, or one user name, since `since`."""
 
     counted = models.CharField(max_length=80, unique=True)
     failures = models.PositiveIntegerField(default=0)

@@ -1,7 +1,7 @@
-"""How many event streams each user has open at this process, and no more than a site allows.
+"""Counts and limits the event streams that each user has open at this process.
 
-A stream costs little, but stays for up to an hour: a program that opens one a second, and forgets
-them, would take all that a process may have open from other users.
+A stream costs little, but is open for up to an hour: a program that opens one a second without
+closing any would use up the limit of a process for all users.
 """
 
 import threading
@@ -14,7 +14,7 @@ COME_AGAIN_S = 10
 
 
 class TooManyStreams(exceptions.APIException):
-    """Others of the same user have to end first."""
+    """The user has too many open streams."""
 
     status_code = 429
     default_code = "too_many_streams"
@@ -29,8 +29,8 @@ class TooManyStreams(exceptions.APIException):
 
 
 class OpenStream:
-    """A place that is taken until `end`, or until the stream is garbage: the answer to a client
-    that has gone before its first byte is dropped without being closed."""
+    """A counted stream, until `end` or garbage collection: the answer to a client that disconnects
+    before its first byte is dropped without being closed."""
 
     def __init__(self, user_id: int) -> None:
         self.user_id = user_id
@@ -62,6 +62,6 @@ def begin(user_id: int) -> OpenStream:
 
 
 def count(user_id: int) -> int:
-    """How many the user has open."""
+    """Number of streams that the user has open."""
     with _LOCK:  # no other thread may add one meanwhile
         return sum(one.user_id == user_id for one in _OPEN)

@@ -92,7 +92,7 @@ def form_field(
 
 
 def initial_of(options: Any) -> dict[str, Any]:
-    """What a form shows for the options, those of nested ones beside them."""
+    """Initial values of a form for the options; nested options are flattened."""
     found: dict[str, Any] = {}
     for name in options_of(type(options)):
         value = getattr(options, name)

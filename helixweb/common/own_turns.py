@@ -13,7 +13,7 @@ from typing import Any
 from django.http import HttpRequest
 from rest_framework import exceptions
 
-# As many as a browser asks for at once wait for each other; more are sent away.
+# A browser requests at most so many at once; further requests are refused.
 MOST_WAITING = 5
 WAITS_S = 10.0
 # By user: the turn, and the places of those that have it or wait for it.
@@ -34,7 +34,7 @@ class NotYourTurn(exceptions.APIException):
 
 @contextmanager
 def turn(user_id: int) -> Iterator[None]:
-    """Within, nothing else of the user has its turn in this process. Raises NotYourTurn."""
+    """Context manager: one computation per user in this process. Raises NotYourTurn."""
     new = threading.Lock(), threading.Semaphore(MOST_WAITING + 1)
     lock, places = _TURNS.setdefault(user_id, new)
     if not places.acquire(blocking=False):
@@ -51,7 +51,7 @@ def turn(user_id: int) -> Iterator[None]:
 
 
 def in_own_turn(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """For the view of a page, or a method of a REST view."""
+    """Decorator for a page's view or a method of a REST view: one call per user at a time."""
 
     @wraps(answer)
     def answering(*args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from planner import PlannerError
 
 @contextmanager
 def refusals_shown(request: HttpRequest, form: forms.Form | None = None) -> Iterator[None]:
-    """What is refused within becomes an error of the form, or a message on the next page."""
+    """Context manager: turns refusals into errors of the form, or a message on the next page."""
     try:
         yield
     except (Refused, PlannerError) as error:

@@ -32,7 +32,7 @@ def page_of(request: HttpRequest, rows: Any, *, size: int = ROWS_PER_PAGE) -> "P
 def filtered(
     request: HttpRequest, rows: QuerySet[Any], filters: type[django_filters.FilterSet]
 ) -> dict[str, Any]:
-    """For a template: a `page` of the rows, the `form` of the filters, and `is_filtered`."""
+    """Template context: a `page` of the rows, the `form` of the filters, and `is_filtered`."""
     chosen = filters(request.GET, queryset=rows, request=request)
     narrowing = {
         name
@@ -71,7 +71,7 @@ def form_page(request: HttpRequest, template: str, form: Any, **context: Any) ->
 
 
 class _Echo:
-    """What csv writes to: returns each line."""
+    """A file for `csv.writer` whose `write` returns the line."""
 
     def write(self, text: str) -> str:
         return text

@@ -1,6 +1,6 @@
-"""How the secrets of API keys are kept: HMAC-SHA256 under a pepper that the database has not.
+"""Hashes of API keys: HMAC-SHA256 under a pepper that is not in the database.
 
-Who copies the database alone can try no keys. What is hashed is the SHA-256 of the whole key, so
+A copy of the database alone does not allow guessing keys. The input is the SHA-256 of the key, so
 that keys made before there were peppers could be taken over without knowing them. The pepper is
 `HELIX_PEPPER`, else derived from `SECRET_KEY`. To change it, put the old one into
 `HELIX_PEPPERS_BEFORE`: keys are hashed again when the site sees them next, and `manage.py apikey

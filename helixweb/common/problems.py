@@ -38,7 +38,7 @@ class TooLarge(exceptions.APIException):
 
 
 class DatabaseAway(exceptions.APIException):
-    """It is being restarted, cannot be reached, or is held by others for too long."""
+    """The database is restarting, unreachable, or locked for too long."""
 
     status_code = 503
     default_detail = (

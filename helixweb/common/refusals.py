@@ -1,4 +1,4 @@
-"""What services refuse to do. The REST API gives these as problem documents (`problems.py`)."""
+"""Exceptions of services that refuse; REST answers with problem documents (`problems.py`)."""
 
 
 class Refused(Exception):

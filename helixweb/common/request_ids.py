@@ -1,4 +1,4 @@
-"""Every request has an id: the one it brings as `X-Request-ID`, or a new one.
+"""Ids of requests: the client's `X-Request-ID`, or a new one.
 
 It is in the answer's header, in problem documents, in log lines and in the change log.
 """
@@ -12,12 +12,12 @@ from runtime.protocol.logs import HEADER, REQUEST_ID, request_id_or_new
 
 
 def request_id_of(request: Any) -> str:
-    """Of a request that has one already, as all do behind the middleware."""
+    """The id of a request that has passed the middleware."""
     return str(getattr(request, "request_id", ""))
 
 
 def give_request_id(get_response: Any) -> Any:
-    """What a client sends is taken if it can do no harm where it is written."""
+    """Middleware: gives requests an id; a client's id is used if it is safe to log."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         taken = request_id_or_new(request.headers.get(HEADER))

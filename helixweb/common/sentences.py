@@ -7,7 +7,7 @@ from helixweb.words import gettext
 
 
 def sentence(message: str, **values: str | int | float) -> dict[str, Any]:
-    """What an event's data have of it: in English as `text`, and what says it in any language.
+    """Event data of a message: in English as `text`, and its parts for other languages.
 
     `message` is marked by gettext_noop; `values` are its %(name)s. Only `what`, the kind of a row,
     is translated.
@@ -16,7 +16,7 @@ def sentence(message: str, **values: str | int | float) -> dict[str, Any]:
 
 
 def in_words(data: Mapping[str, Any]) -> str:
-    """In the reader's language; in English what is of before sentences were kept like that."""
+    """A sentence in the reader's language; in English for events of older releases."""
     if "said" not in data:
         return str(data["text"])
     values = data["of"]

@@ -13,7 +13,7 @@ Row = TypeVar("Row", bound=Model)
 
 
 def checked(kind: Any, request: Any, given: Any = None) -> dict[str, Any]:
-    """What the request's body, or `given`, says, as the serializer `kind` reads it.
+    """Validated data of the request's body, or of `given`, by the serializer `kind`.
 
     Raises ValidationError.
     """
@@ -56,7 +56,7 @@ class RowKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
         return within(super().get_queryset(), self.context["request"])
 
     def to_internal_value(self, data: Any) -> Any:
-        """Raises PermissionDenied for a row that the user may see but not change."""
+        """The row of a key. Raises PermissionDenied if the user may see but not change it."""
         try:
             return super().to_internal_value(data)
         except exceptions.ValidationError:
@@ -105,7 +105,7 @@ class StrictFieldsMixin:
 
 
 def _compare_with_all(validators: Any) -> None:
-    """What must be unique is so among rows of all clusters."""
+    """Make validators of uniqueness compare with rows of all clusters."""
     for one in validators:
         if hasattr(one, "queryset"):
             one.queryset = one.queryset.model._base_manager

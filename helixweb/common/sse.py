@@ -11,12 +11,12 @@ from helixweb.common.broadcaster import Ending
 from helixweb.common.event_place import Place
 from helixweb.common.open_streams import OpenStream
 
-# A key or a session may end by its time meanwhile.
+# Streams end, as a key or a session may expire meanwhile.
 LONGEST_STREAM_S = 3600.0
 
 
 class EventStreamRenderer(JSONRenderer):
-    """Lets clients ask for text/event-stream; refusals are JSON still."""
+    """Accepts text/event-stream; refusals are still JSON."""
 
     media_type = "text/event-stream"
     format = "event-stream"
@@ -35,7 +35,7 @@ def event_stream(
 
 
 def stream_response(frames: AsyncIterator[bytes]) -> StreamingHttpResponse:
-    """Frames as text/event-stream, which no proxy keeps back."""
+    """Frames as text/event-stream, without buffering by proxies."""
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingHttpResponse(frames, content_type="text/event-stream", headers=headers)
 
@@ -43,7 +43,7 @@ def stream_response(frames: AsyncIterator[bytes]) -> StreamingHttpResponse:
 async def counted(
     pieces: AsyncGenerator[bytes, None], stream: OpenStream
 ) -> AsyncGenerator[bytes, None]:
-    """As one of those that its reader has open."""
+    """Count the stream as open while it is sent."""
     try:
         async with aclosing(pieces):
             async for piece in pieces:

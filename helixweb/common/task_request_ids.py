@@ -10,7 +10,7 @@ KEY = "helix_request_id"
 
 
 def connect() -> None:
-    """Once a process."""
+    """Connect the signals; call it once per process."""
     signals.before_task_publish.connect(_send, dispatch_uid="request-id-send")
     signals.task_prerun.connect(_take, dispatch_uid="request-id-take")
     signals.task_postrun.connect(_leave, dispatch_uid="request-id-leave")

@@ -47,7 +47,7 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
 
 @never_cache
 def preferences(request: HttpRequest) -> HttpResponse:
-    """How pages look in this browser; kept in cookies, so that pages come right at once."""
+    """Save a browser's preferences in cookies, so that pages use them from the first paint."""
     initial = {name: request.COOKIES.get(name, "") for name in PREFERENCES}
     form = PreferencesForm(request.POST if request.method == "POST" else None, initial=initial)
     if not form.is_valid():

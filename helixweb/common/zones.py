@@ -10,7 +10,7 @@ OF_BROWSER = "browser_zone"
 
 
 def zone_of(request: HttpRequest) -> ZoneInfo:
-    """From the cookies that the settings page and shell.js write; what is no zone is ignored."""
+    """Time zone from the cookies of the settings page and shell.js; unknown zones are ignored."""
     for cookie in (CHOSEN, OF_BROWSER):
         name = request.COOKIES.get(cookie, "")
         if name in _known_names():

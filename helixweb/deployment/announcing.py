@@ -17,7 +17,7 @@ _LOGGED = ("plan_id", "model_name", "generation", *OPTION_NAMES)
 
 
 def announce(deployment: Deployment, message: str, **values: str | int | float) -> None:
-    """For the deployment's page and, as a `sentence`, for the cluster's."""
+    """Emit an event for the deployment's page and, as a `sentence`, for the cluster's."""
     content = {
         "deployment": deployment.pk,
         "status": deployment.status,
@@ -34,7 +34,7 @@ def nudge_page(deployment: Deployment) -> None:
 
 
 def logged_values(row: Deployment) -> Values:
-    """What the change log has of it, without what its plan says."""
+    """Columns of a deployment for the change log, without those of its plan."""
     values = {name: getattr(row, name) for name in _LOGGED}
     return {**values, "status": str(row.status), "paused": row.paused_at is not None}
 
@@ -60,7 +60,7 @@ def announce_keys(**signal: Any) -> None:
 
 
 def wake_coordinators(cluster_id: int) -> None:
-    """What they must serve has changed, though not what nodes must run."""
+    """Notify coordinators of a new desired state; that of nodes is unchanged."""
     wake(*Coordinator.unscoped.filter(cluster=cluster_id))
 
 

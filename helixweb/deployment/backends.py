@@ -1,4 +1,4 @@
-"""What runs whole-model instances: a backend by its name, or the URL of a server."""
+"""Backends of whole-model instances: by name, or the URL of a server."""
 
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ def is_url(backend: str) -> bool:
 
 
 def check_backend(text: str) -> None:
-    """Raises ValidationError for what is neither a backend nor a URL."""
+    """Raise ValidationError for a text that is neither a backend nor a URL."""
     if text in BACKENDS:
         return
     try:

@@ -1,6 +1,6 @@
-"""What the processes of a deployment's cluster reported last. Reads only.
+"""The last reports of a deployment's processes. Reads only.
 
-Coordinators, nodes and senders are read once for a `Deployment` object and stay with it;
+Coordinators, nodes and senders are read once per `Deployment` object and cached on it;
 `observed` reads them for many deployments at once.
 """
 
@@ -76,7 +76,7 @@ def told_by(deployment: Deployment) -> Sequence[Coordinator]:
 
 
 def nodes_of(deployment: Deployment) -> Sequence[Node]:
-    """Those of its cluster, each with its `drain`."""
+    """The nodes of its cluster, each with its `drain`."""
     return _read(deployment, deployment.cluster, _NODES)
 
 
@@ -91,7 +91,7 @@ def senders_of(deployment: Deployment) -> Sequence[Any]:
 
 
 def _read(deployment: Deployment, owner: Deployment | Cluster, what: "Prefetch[Any]") -> list[Any]:
-    """Once; what `observed` read is there."""
+    """Rows of a relation, read once per object; `observed` may have read them before."""
     prefetch_related_objects([deployment], what)
     rows: list[Any] = getattr(owner, what.to_attr or "")
     return rows

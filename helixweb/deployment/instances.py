@@ -1,4 +1,4 @@
-"""What pages show of the whole-model instances of a deployment: rows of agents and coordinators."""
+"""Table rows of a deployment's whole-model instances, from reports of agents and coordinators."""
 
 from collections.abc import Mapping
 from datetime import datetime

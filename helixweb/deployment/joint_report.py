@@ -43,8 +43,8 @@ _OF_INSTANCES = (
 def joint_report(
     heard: Sequence[CoordinatorReport], *, silent: Sequence[CoordinatorReport] = ()
 ) -> CoordinatorReport:
-    """Of at least one that is `heard`; of `silent` ones only what was counted still counts, so that
-    totals do not fall.
+    """Join reports of `heard` coordinators, at least one. Of `silent` ones only totals are added,
+    so that totals do not fall.
 
     The generation is one that all heard ones have, or had. Raises ValueError when none is heard.
     """
@@ -91,7 +91,7 @@ def joint_report(
 def _merged(
     mappings: Iterable[Mapping[str, ValueT]], both: Callable[[ValueT, ValueT], ValueT]
 ) -> dict[str, ValueT]:
-    """All of them as one; `both` makes one value of two with the same name."""
+    """Merge mappings; `both` combines two values of the same name."""
     found: dict[str, ValueT] = {}
     for mapping in mappings:
         for name, value in mapping.items():

@@ -1,4 +1,4 @@
-"""What the links of a deployment do now, beside what its plan counts on, and what is kept of it."""
+"""Links of a deployment: their current rates compared with its plan, and measurements to store."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class LiveLink:
 
     @property
     def rate_age_s(self) -> float | None:
-        """How long ago the rate was last confirmed; None: it is not known."""
+        """Age of the last confirmation of the rate; None: unknown."""
         reported_s = self.stats.bandwidth_age_s
         return None if reported_s is None else reported_s + self.age_s
 
@@ -88,7 +88,7 @@ class LiveLink:
 
     @property
     def finding(self) -> str:
-        """What is wrong, as a sentence; empty if nothing is."""
+        """A sentence on a problem of the link; empty without one."""
         if self.stats.stalled:
             text = _("%(name)s takes no prompts: what was sent is not answered.")
             return text % {"name": self.name}
@@ -105,7 +105,7 @@ class LiveLink:
 
 
 def live_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
-    """Every link that something was sent over in the deployment's generation, by its ends.
+    """Every link with traffic in the deployment's generation, sorted by its ends.
 
     Plans know one coordinator: of the links of several that can be heard, the one that most was
     sent over.
@@ -152,7 +152,7 @@ def working_links(deployment: Deployment, *, now: datetime) -> list[LiveLink]:
 
 
 def weights_of(deployment: Deployment) -> LinkWeights | None:
-    """Routing weights of its present generation; None while every link does as planned."""
+    """Routing weights of its present generation; None while no link differs from the plan."""
     row: LinkWeights | None = getattr(deployment, "link_weights", None)
     return None if row is None or row.generation != deployment.generation else row
 
@@ -181,7 +181,7 @@ def links_in_use(*, cluster_id: int, **_signal: Any) -> Iterable[Ends]:
 
 @kept
 def planned_flows(_problem: Problem, plan: Plan) -> Mapping[Ends, EdgeFlow]:
-    """Of links that carry planned flow, by their ends."""
+    """Planned flows by the ends of their links."""
     return {
         (
             COORDINATOR if edge.source == SOURCE else edge.source,

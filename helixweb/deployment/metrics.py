@@ -1,4 +1,4 @@
-"""What Prometheus reads of deployments: their state, their generation, and the links at work."""
+"""Prometheus metrics of deployments: state, generation, and links in use."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,7 +23,7 @@ _OF_LINKS = (
 
 
 def collect(now: datetime, scope: Any) -> Iterator[Metric]:
-    """Of what each cluster is busy with."""
+    """Metrics of each cluster's live deployment."""
     for deployment in Deployment.light(scope).filter(status__in=LIVE).order_by("cluster__name"):
         labels = {"cluster": deployment.cluster.name}
         yield states(

@@ -107,27 +107,27 @@ class Deployment(InCluster):
 
     @classmethod
     def light(cls, scope: Any) -> "models.QuerySet[Deployment]":
-        """Those in scope, with what they are of, without long documents."""
+        """Deployments in scope with their cluster, plan and model, without long documents."""
         return cls.objects.within(scope).select_related("cluster", "model", "plan")
 
     @classmethod
     def serving(cls, cluster_id: int) -> "Deployment | None":
-        """What the nodes of the cluster must run."""
+        """The deployment that the cluster's nodes must run; None without one."""
         return cls.light(WHOLE_SITE).filter(cluster=cluster_id, status__in=SERVING).first()
 
     @classmethod
     def live(cls, cluster_id: int) -> "Deployment | None":
-        """What the cluster is busy with."""
+        """The live deployment of the cluster; None without one."""
         return cls.light(WHOLE_SITE).filter(cluster=cluster_id, status__in=LIVE).first()
 
     @property
     def options(self) -> DeployOptions:
-        """Those it was deployed with."""
+        """The options that it was deployed with."""
         return DeployOptions(**{name: getattr(self, name) for name in OPTION_NAMES})
 
     @property
     def stage_checkpoint(self) -> str:
-        """Where stages and coordinators get the model from: all the same version, if pinned."""
+        """The checkpoint of stages and coordinators: one version for all, if pinned."""
         return self.pinned_checkpoint or self.checkpoint
 
     @property
@@ -136,7 +136,7 @@ class Deployment(InCluster):
 
     @property
     def is_changing(self) -> bool:
-        """Whether the generation before may still serve, or its layers be held somewhere."""
+        """True if the previous generation may still serve, or nodes may still hold its layers."""
         return self.follows_generation is not None and self.took_over_at is None
 
     @property
@@ -215,7 +215,7 @@ class LinkWeights(InCluster):
 
 
 class Repair(InCluster):
-    """What is done about nodes that a deployment lost, or that joined since its plan was made.
+    """A repair for nodes that a deployment lost, or that joined since its plan was made.
 
     `lost` and `added` are names of nodes, in order; `left_out` those that the search planned
     without, being away. `run` found the placement that is offered or deployed, with
@@ -259,7 +259,7 @@ class Repair(InCluster):
 
     @property
     def values(self) -> tuple[float, float]:
-        """What there is without it and with it, of what its search made large."""
+        """The objective's value without the repair and with it."""
         replan: Replan | None = getattr(self.run, "replan", None)
         if replan is None:
             return self.unmoved_tokens_per_s or 0.0, self.flow_tokens_per_s or 0.0
@@ -385,7 +385,7 @@ class LatestReport(InCluster):
     at = models.DateTimeField()
 
     def says(self, field: str) -> Any:
-        """What it has there; the default where an earlier release stored it without the field."""
+        """A field of the report; its default if an earlier release stored the report without it."""
         from runtime.protocol.control import CoordinatorReport  # loads pydantic
 
         return self.report.get(field, CoordinatorReport.model_fields[field].default)

@@ -48,8 +48,8 @@ def log_tail(node: Node, *, level: LogLevel, count: int) -> list[NodeLogLine]:
 
 
 def log_view(node: Node, asked: QueryDict) -> dict[str, Any]:
-    """What `asked` says in `level` and `lines`, for what it does not say well the defaults, and
-    what else could be asked for."""
+    """Template context of the log by `level` and `lines` in `asked` (invalid: defaults), with the
+    choices of both."""
     wanted = asked.get("level", "")
     level = LogLevel(wanted) if wanted in set(LOG_LEVELS) else LogLevel.DEBUG
     count = next((count for count in LINE_COUNTS if asked.get("lines") == str(count)), 200)

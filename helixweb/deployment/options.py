@@ -1,4 +1,4 @@
-"""How the stages and the coordinator of a deployment run. The command line reads it: no Django."""
+"""Options of a deployment's stages and coordinator. The command line imports it: no Django."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -107,7 +107,7 @@ class DeployOptions:
     ] = DEFAULT_THETA
 
     def engine_of(self, node_name: str) -> Engine:
-        """What the node is asked to compute layers with."""
+        """The engine requested for the node."""
         return Engine(self.engine_by_node.get(node_name, self.engine))
 
     def ranks_of(self, node_name: str) -> int:
@@ -115,7 +115,7 @@ class DeployOptions:
         return self.tensor_parallel_by_node.get(node_name, self.tensor_parallel)
 
     def with_engine_of_model(self, engine: str) -> "DeployOptions":
-        """With the model's engine where none is named."""
+        """The options with the model's engine if none is named."""
         return replace(self, engine=engine) if self.engine == Engine.AUTO else self
 
 

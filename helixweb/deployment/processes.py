@@ -1,5 +1,5 @@
-"""What views for agents and coordinators share: `Authorization: Bearer hlxn_…`, the credential of
-one process, and bodies that are messages of the control protocol."""
+"""Base of views for agents and coordinators: `Authorization: Bearer hlxn_…`, the credential of one
+process, and bodies that are messages of the control protocol."""
 
 import json
 import re

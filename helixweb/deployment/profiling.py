@@ -75,13 +75,13 @@ def order_profiling(
 
 
 def nodes_without_profile(cluster: Cluster, model: LanguageModel) -> QuerySet[Node]:
-    """Those that no plan for the model can use yet."""
+    """Nodes without a profile for the model, which plans cannot use yet."""
     profiles = Profile.unscoped.filter(cluster=cluster, model=model)
     return cluster.nodes.exclude(profile_name__in=profiles.values("name"))
 
 
 def nodes_to_measure(cluster: Cluster, model: LanguageModel) -> list[Node]:
-    """Those of `nodes_without_profile` that can be ordered to be measured now."""
+    """Those of `nodes_without_profile` that can be measured now."""
     if not model.checkpoint:
         return []
     ordered = Profiling.unscoped.filter(state__in=STANDING).values("node")
@@ -252,7 +252,7 @@ def _knows_checks(node: Node) -> bool:
 
 
 def _steps_to_check(version: ProfileVersion) -> tuple[MeasuredPoint, ...]:
-    """Of what was measured: the smallest and the largest step of each phase over most layers."""
+    """The smallest and the largest measured step of each phase, with most layers."""
     points = [MeasuredPoint.model_validate(point) for point in (version.evidence or {})["points"]]
     most = max(point.layers for point in points)
     found = []
@@ -286,7 +286,7 @@ def models_to_measure() -> list[LanguageModel]:
 
 
 def _check(model: LanguageModel, node: Node | None = None) -> None:
-    """Raises Conflict where the model, or the node for it, cannot be measured."""
+    """Raise Conflict if the model, or the node for it, cannot be measured."""
     if node is not None and node.joined_at is None:
         raise Conflict(
             _("Node %(name)s has not joined: there is no machine to measure yet.")

@@ -1,4 +1,4 @@
-"""From the phases of the nodes to the status of their deployment."""
+"""Computes the status of a deployment from the phases of its nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from runtime.protocol.phases import Phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """How far a node is. `phase` None: it has not answered the present generation. `lost`: its
+    """Progress of a node. `phase` None: it has not answered the present generation. `lost`: its
     agent is silent, or no coordinator reaches the stage that it reports as ready."""
 
     name: str
@@ -260,7 +260,7 @@ def _reports(deployment: Deployment, now: datetime) -> list[NodeReport]:
 def _newly_shown(
     deployment: Deployment, reports: Sequence[NodeReport]
 ) -> list[tuple[NodeAssignment, str]]:
-    """What the timeline lacks: nodes that are lost since it was looked at last, or back."""
+    """Changes to add to the timeline: nodes that were lost or came back since the last one."""
     if deployment.status not in SERVING:
         return []
     lost = {report.name for report in reports if report.lost}

@@ -1,4 +1,4 @@
-"""What apps above may listen to, so that this one need not know them."""
+"""Signals to the apps above, which this one must not import."""
 
 from django.dispatch import Signal
 

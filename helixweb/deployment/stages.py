@@ -1,4 +1,4 @@
-"""What nodes do in deployments: layers, phase, memory, how it came, and what is lost."""
+"""Stages of nodes in deployments: layers, phase, memory, loading progress, losses."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -83,7 +83,7 @@ class NodeStage:
 
     @property
     def ranks(self) -> int:
-        """So many share each of the layers."""
+        """Number of ranks that share each layer (tensor parallelism)."""
         return self.deployment.options.ranks_of(self.assignment.node_name)
 
     @property
@@ -99,7 +99,7 @@ class NodeStage:
 
 
 def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
-    """In the deployments at work, by the node's id; nodes that hold no layers are left out."""
+    """Stages in live deployments by node id; nodes without layers are left out."""
     rows = NodeAssignment.unscoped.filter(
         node__in=[node.pk for node in nodes], deployment__status__in=LIVE
     )
@@ -108,7 +108,7 @@ def stages_of(nodes: Iterable[Node], *, now: datetime) -> dict[int, NodeStage]:
 
 
 def node_rows(deployment: Deployment, names: Sequence[str], *, now: datetime) -> list[NodeStage]:
-    """Of some of its nodes, in this order."""
+    """Stages of the named nodes, in this order."""
     found = _stages(deployment.assignments.filter(node_name__in=names), now=now)
     return sorted(found, key=lambda stage: names.index(stage.assignment.node_name))
 
@@ -197,7 +197,7 @@ def _end(deployment: Deployment, changes: Sequence[PhaseChange], now: datetime) 
 
 
 def memory_chart(node: Node, stats: StageStats) -> Chart:
-    """What the stage's weights and pages take of what the node may use."""
+    """Bars of the memory used by the stage's weights and pages, of what the node may use."""
     hardware = node.hardware or {}
     used = stats.kv_pages_used / stats.kv_pages_total if stats.kv_pages_total else 0.0
     cached = stats.kv_pages_cached / stats.kv_pages_total if stats.kv_pages_total else 0.0

@@ -90,7 +90,7 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
 
 @needs(VIEWER, of=Deployment)
 def deployment(request: HttpRequest, pk: int) -> HttpResponse:
-    """Every node's way to the desired state, live; the endpoint; what to do about errors.
+    """A deployment's page: progress of its nodes, live; the endpoint; remedies for errors.
 
     `?page=` of the nodes.
     """
@@ -196,7 +196,7 @@ def _take_in(request: HttpRequest, node: Node) -> None:
 
 
 def _measure(request: HttpRequest, node: Node) -> None:
-    """Beside what it serves, for the model that the form names."""
+    """Order a measurement of the node while it serves, for the model of the form."""
     order_profiling(node, _model(request), user=request.user, now=timezone.now())
 
 
@@ -212,7 +212,7 @@ node_take_in, node_measure, node_measure_cancel = map(_on_node, (_take_in, _meas
 
 @needs(change=OPERATOR, row=Cluster)
 def cluster_measure(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """All nodes that lack a fresh measurement for the model that the form names; `again=1`: all."""
+    """Measure all nodes without a fresh measurement for the form's model; `again=1`: all nodes."""
     again = request.POST.get("again") == "1"
     with refusals_shown(request):
         measure_cluster(
@@ -233,7 +233,7 @@ def node_log(request: HttpRequest, cluster: Cluster, node_pk: int) -> HttpRespon
 
 @needs(change=OPERATOR, row=Cluster)
 def links_keep_measured(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """For the next plan."""
+    """Store measured link rates for the next plan."""
     kept = keep_slow_rates(cluster, now=timezone.now())
     if kept:
         said = ngettext(
@@ -250,7 +250,7 @@ def links_keep_measured(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 def _model(request: HttpRequest) -> LanguageModel:
-    """That of the form. Raises Conflict."""
+    """The model of the form. Raises Conflict."""
     model = LanguageModel.objects.filter(pk=parsed_id(request.POST.get("model", "")) or 0).first()
     if model is None:
         raise Conflict(_("Choose the model to measure nodes for."))

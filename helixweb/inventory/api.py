@@ -77,7 +77,7 @@ class RowViewSet(_RecordMixin, EditViewSet[Any]):
 
     @property
     def filterset_fields(self) -> tuple[str, ...]:
-        """All columns that a row shows."""
+        """Filterable fields: all columns that a row shows."""
         view: Any = self
         return tuple(ordered_columns(view.queryset.model, view.get_serializer_class()))
 
@@ -189,7 +189,7 @@ class ChangeViewSet(ReadViewSet[Change]):
     search_fields = ("name", "text", "actor", "comment")
 
     def filter_queryset(self, queryset: Any) -> Any:
-        """Those that the user may read; an address or a key finds only lines that show it."""
+        """Lines that the user may read; address or key find only lines that show it to the user."""
         rows, reader = super().filter_queryset(queryset), LogReader.of(self.request._request)
         if any(name.startswith(("address", "api_key")) for name in self.request.query_params):
             rows = reader.with_origin(rows)

@@ -17,12 +17,12 @@ class ClusterNames:
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """What links join: nodes and the coordinator."""
+        """Possible ends of links: nodes and the coordinator."""
         return frozenset(self._region_of)
 
     @cached_property
     def members(self) -> frozenset[str]:
-        """What may share bandwidth: nodes, regions and the coordinator."""
+        """Possible members of a shared bandwidth: nodes, regions and the coordinator."""
         return self.ends.union(self._region_of.values())
 
     @cached_property

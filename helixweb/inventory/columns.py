@@ -29,7 +29,7 @@ def columns_of(model: type[models.Model]) -> tuple[str, ...]:
 
 
 def name_column(**options: Any) -> "models.CharField[str, str]":
-    """What people call a thing: no blanks at its ends, no control characters."""
+    """A column for a name: no blanks at its ends, no control characters."""
     return models.CharField(max_length=NAME_LENGTH, validators=[validate_name], **options)
 
 

@@ -18,8 +18,8 @@ def takes_engines(hardware: Mapping[str, Any] | None) -> bool:
 def choice_of(
     hardware: Mapping[str, Any] | None, model: LanguageModel, *, asked: Engine | None = None
 ) -> Choice | None:
-    """What a stage on the node would run on, if a deployment asked for that (None: for what the
-    model names). None: the node has announced no engines."""
+    """The engine of a stage on the node if a deployment requests `asked` (None: the model's
+    engine). Returns None if the node has announced no engines."""
     if hardware is None or not takes_engines(hardware):
         return None
     return choose(
@@ -36,7 +36,7 @@ def choice_of(
 
 
 def reason_text(reason: Reason) -> str:
-    """In the reader's language."""
+    """The reason in the reader's language."""
     if not reason.text:
         return ""
     return _(reason.text) % reason.values if reason.values else _(reason.text)

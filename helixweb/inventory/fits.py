@@ -40,7 +40,7 @@ _STEP_TOKENS = 16  # tokens of a page, and of the smallest step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How often the layers of a model fit into a cluster: `layers` held at most, of `needed`.
+    """How well a model fits into a cluster: at most `layers` are held, of `needed`.
 
     `tokens_per_s` is what `nodes_with_speed` of the nodes compute together, network aside; it is
     only forecast for a model without profiles.
@@ -65,7 +65,7 @@ class Fit:
 
 
 def fits_of_models(scope: Any, models: Sequence[LanguageModel]) -> dict[int, list[Fit]]:
-    """By the model's id: every cluster in scope that has profiles for it. Three queries for all."""
+    """Fits by model id: of every cluster in scope with profiles for it. Three queries in total."""
     profiles = (
         Profile.objects.within(scope)
         .filter(model__in=models)
@@ -123,9 +123,9 @@ def _limits(profile: Profile, *, num_layers: int) -> LayerLimits:
 
 
 def fits_of_facts(facts: ModelFacts) -> list[Fit]:
-    """Of every cluster of the site with nodes that have joined.
+    """Fits of a model into every cluster of the site with nodes that have joined.
 
-    As many layers as a measurement will find, unless a GPU's allocator needs much.
+    The layers are as many as a measurement will find, unless a GPU's allocator needs much memory.
     """
     nodes: dict[Cluster, list[Node]] = defaultdict(list)
     rows = Node.unscoped.filter(joined_at__isnull=False).select_related("cluster")
@@ -153,7 +153,7 @@ class _Forecast:
         self._sheet_speeds = cache(self._speeds_of_sheet)
 
     def fit(self, nodes: Sequence[Node]) -> Fit:
-        """Of the cluster with these nodes."""
+        """The fit into the cluster with these nodes."""
         gpus: Counter[str] = Counter()
         limits, speeds = [], []
         for node in nodes:
@@ -231,7 +231,7 @@ class _Forecast:
         return tuple(scale * speed for speed in profile.tokens_per_s)
 
     def _memory_of_model(self) -> ModelMemory:
-        """With the smallest steps, which a stage takes where memory is short."""
+        """Memory with the smallest steps, which a stage uses if memory is short."""
         facts = self._facts
         kv_size = facts.num_kv_heads * facts.head_dim
         shape = StepShape(

@@ -243,7 +243,7 @@ class LinkForm(_ConnectionForm):
 
 
 class RegionLinkForm(_ConnectionForm):
-    """What counts for every pair of nodes in two regions without a link of its own."""
+    """The link of two regions, for every pair of their nodes without a link of its own."""
 
     class Meta:
         model = RegionLink
@@ -272,7 +272,7 @@ class MembersField(WordsField):
 
 
 class SharedBandwidthForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
-    """What several links have together."""
+    """Bandwidth that several links share."""
 
     members = MembersField(
         validators=[validate_members],

@@ -42,7 +42,7 @@ class Member:
 
     @property
     def weights_endpoint(self) -> str:
-        """Where others fetch weights; empty: it serves none."""
+        """Endpoint from which others fetch weights; empty: it serves none."""
         return weights_endpoint(self.endpoint, self.reach.weights_port)
 
     def why_not(self, target: "Member") -> str:
@@ -90,10 +90,10 @@ def _samples(
 def orders(
     members: Sequence[Member], *, is_known: Callable[[Member, Member], bool]
 ) -> dict[str, tuple[str, ...]]:
-    """By the endpoint of who dials, the endpoints to which it measures links now.
+    """The endpoints to which each process measures links now, by its own endpoint.
 
-    `is_known`: whether a direction needs none. Machines on which something is served, which is
-    what a process says that does not measure, are left alone.
+    `is_known`: whether a direction needs no measurement. Machines that serve are left out: their
+    processes report that they do not measure.
     """
     serving = {
         parse_endpoint(member.endpoint).host

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class Origin(models.TextChoices):
-    """Where a number comes from."""
+    """The origin of a number."""
 
     IMPORTED = "imported"
     MEASURED = "measured"
@@ -53,7 +53,7 @@ BY_PEOPLE = (Origin.IMPORTED, Origin.ENTERED)
 
 
 class Replanning(models.TextChoices):
-    """What is done with a better placement when a node is lost or one more is there."""
+    """Policy for a better placement after a node was lost or added."""
 
     AUTOMATIC = "automatic", gettext_lazy("automatic: deploy it")
     ASK = "ask", gettext_lazy("ask: offer it")
@@ -83,7 +83,7 @@ class Cluster(InCluster):
 
     @property
     def region_of(self) -> dict[str, str]:
-        """By the ends that links have: the coordinator, and the nodes."""
+        """Regions by end of links: the coordinator and the nodes."""
         nodes = self.nodes.values_list("name", "region")
         return {COORDINATOR: self.coordinator_region, **dict(nodes)}
 
@@ -145,7 +145,7 @@ class LanguageModel(models.Model):
 
     @property
     def total_bytes(self) -> float:
-        """All weights, as far as they are known: layers, embedding and output head."""
+        """Bytes of all known weights: layers, embedding and output head."""
         return self.layers_bytes + (self.embedding_bytes or 0) + (self.head_bytes or 0)
 
 
@@ -266,8 +266,8 @@ class ProfileVersion(InCluster):
 
 
 class Connection(InCluster):
-    """What is known from `source` to `target`. `recorded_at` is when its numbers were last written;
-    null: before that was kept."""
+    """A directed link from `source` to `target`. `recorded_at` is when its numbers were last
+    written; null: before this was stored."""
 
     of_regions = False
 
@@ -306,10 +306,10 @@ class RegionLink(Connection):
 
 
 class SharedBandwidth(InCluster):
-    """What everything that leaves or reaches its members has together, beside each link's own.
+    """Bandwidth shared by all traffic that leaves or reaches its members, besides each link's own.
 
-    Members are nodes, regions (all their nodes) or "coordinator", by name. What counts is as in
-    `planner.domain.cluster.SharedBandwidth`.
+    Members are nodes, regions (all their nodes) or "coordinator", by name. See
+    `planner.domain.cluster.SharedBandwidth` for the traffic that counts.
     """
 
     class Direction(models.TextChoices):

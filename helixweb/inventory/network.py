@@ -31,7 +31,7 @@ class RegionPair:
 
 
 class Network:
-    """Of a cluster: the coordinator, which is a region of its own, and then its nodes.
+    """The network of a cluster: the coordinator, which is a region of its own, and its nodes.
 
     `members` are the names in each region, `own` the links of pairs, `by_regions` those that count
     for pairs without a link of their own.
@@ -54,7 +54,7 @@ class Network:
 
     @cached_property
     def rows(self) -> list[list[RegionPair]]:
-        """For each region what it sends to each, itself too."""
+        """A row per region with its links to each region, including itself."""
         between: dict[Pair, list[KnownLink]] = defaultdict(list)
         for (source, target), link in self.own.items():
             between[self.group_of[source], self.group_of[target]].append(link)
@@ -69,7 +69,7 @@ class Network:
         return sum(pair.connected for row in self.rows for pair in row)
 
     def link(self, source: str, target: str) -> KnownLink | None:
-        """What counts for the pair: its own link, else that of its regions."""
+        """The link of a pair: its own, else that of its regions."""
         if source == target:
             return None
         regions = self.region_of[source], self.region_of[target]
@@ -78,7 +78,7 @@ class Network:
     def links_between(
         self, sources: Iterable[str], targets: Iterable[str]
     ) -> dict[Pair, KnownLink]:
-        """What counts for every pair of these names that is connected."""
+        """Links of all connected pairs of these names."""
         ends = tuple(targets)
         return {
             (source, target): link

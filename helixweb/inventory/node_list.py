@@ -43,7 +43,7 @@ def asked_of(query: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nodes_matching(scope: Any, asked: Mapping[str, Any], *, now: datetime) -> QuerySet[Node]:
-    """In the order asked for."""
+    """Nodes that match the filters in `asked`, in its order."""
     nodes = Node.objects.within(scope).select_related("cluster").order_by(*SORTS[asked["sort"]])
     if "state" in asked:
         nodes = nodes.filter(in_state(NodeState(asked["state"]), now=now))
@@ -65,7 +65,7 @@ def in_state(state: NodeState, *, now: datetime) -> Q:
 def gpu_and_memory(
     gpus: Sequence[Mapping[str, Any]] | None, budget_bytes: float | None, profile: Profile | None
 ) -> tuple[str, float]:
-    """As its agent detected, else as the profile says."""
+    """GPU and memory as the agent detected, else those of the profile."""
     if gpus is None or budget_bytes is None:
         return (profile.gpu, profile.vram_bytes) if profile else ("", 0.0)
     detected = Counter(gpu["name"] for gpu in gpus)
@@ -86,7 +86,7 @@ class NodeRow:
 
 
 def node_rows(found: Iterable[Node], *, now: datetime) -> list[NodeRow]:
-    """With what their profiles say, in one query for all."""
+    """Table rows with values of the nodes' profiles, in one query for all."""
     nodes = list(found)
     profiles = {
         (profile.cluster_id, profile.name): profile
@@ -116,8 +116,7 @@ def node_rows(found: Iterable[Node], *, now: datetime) -> list[NodeRow]:
 
 
 def choices(scope: Any) -> dict[str, Iterable[Any]]:
-    """What the filters and the bulk actions offer: every word that some node in
-    scope has."""
+    """Choices of the filters and bulk actions: all values that nodes in scope have."""
 
     def distinct(rows: QuerySet[Any], field: str) -> Iterable[Any]:
         return rows.order_by(field).values_list(field, flat=True).distinct()
@@ -131,7 +130,7 @@ def choices(scope: Any) -> dict[str, Iterable[Any]]:
 
 
 def state_counts(nodes: QuerySet[Node], *, now: datetime) -> dict[str, int]:
-    """How many are in each state."""
+    """Number of nodes in each state."""
     counted = nodes.order_by().aggregate(**_counts(now))
     return {state.value: counted[state.value] for state in NodeState}
 

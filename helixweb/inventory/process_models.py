@@ -30,7 +30,7 @@ from planner import COORDINATOR
 
 
 class NodeState(models.TextChoices):
-    """What is known of the machine behind a row."""
+    """State of the machine of a row."""
 
     DECLARED = "declared"
     ONLINE = "online"
@@ -107,7 +107,7 @@ class Node(InCluster, Process):
 
     @property
     def is_emulated(self) -> bool:
-        """Its agent says that it takes its times from a profile and runs no model."""
+        """True if its agent reports that it runs no model and takes times from a profile."""
         return bool((self.hardware or {}).get("emulated"))
 
     @property
@@ -221,11 +221,11 @@ class JoinToken(InCluster):
 
     @property
     def machines_admitted(self) -> int:
-        """How many machines joined with it."""
+        """Number of machines that joined with it."""
         return len({machine for machine, _name in self.admitted})
 
     @property
     def names_admitted(self) -> list[str]:
-        """What those that joined with it are called, each once, in the order in which they came."""
+        """Names of the processes that joined with it, without duplicates, in order of joining."""
         named = [name for _machine, name in self.admitted]
         return list(dict.fromkeys(named or filter(None, [self.used_by_name])))

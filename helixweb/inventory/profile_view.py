@@ -19,7 +19,7 @@ _PHASES = ("prompt", "decode")
 
 
 def profiles_memory(profiles: Sequence[Profile]) -> Chart:
-    """What each holds with the most layers it can hold."""
+    """Bars of each profile's memory with the most layers it can hold."""
     return memory_bars(
         {
             name: {
@@ -109,7 +109,8 @@ def _has_numbers(item: object, *names: str) -> TypeGuard[dict[str, Any]]:
 
 
 def _slower_text(document: Mapping[str, Any], used: Mapping[str, Any]) -> str:
-    """Its speed against what plans use, with as many layers as both can hold; empty: not known."""
+    """Its speed relative to the used profile's, with as many layers as both can hold; empty:
+    unknown."""
     layers = min(len(document["tokens_per_s"]), len(used["tokens_per_s"]))
     if layers == 0 or not used["tokens_per_s"][layers - 1]:
         return ""

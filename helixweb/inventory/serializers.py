@@ -234,7 +234,7 @@ class EstimateSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
 
 
 def refuse_measured_elsewhere(nodes: Iterable[Node], profile_name: str) -> None:
-    """Raises Conflicting if a node's hardware differs from that on which the profile was measured.
+    """Raise Conflicting if a node's hardware differs from that on which the profile was measured.
     Callers skip it for a request that says `confirm_profile`."""
     found = measured_elsewhere(nodes, profile_name)
     if found is not None:

@@ -1,4 +1,4 @@
-"""What apps above may answer, so that this one need not know them."""
+"""Signals that the apps above answer, which this one must not import."""
 
 from django.dispatch import Signal
 

@@ -25,7 +25,7 @@ class StaleProfile:
 def stale_profiles(
     nodes: Iterable[Node], *, model: LanguageModel | None = None
 ) -> dict[int, tuple[StaleProfile, ...]]:
-    """By the node's id, those with at least one reason; of one model or of all."""
+    """Stale profiles (with at least one reason) by node id; of one model or of all."""
     wanted = [node for node in nodes if node.profile_name and node.hardware]
     rows = Profile.unscoped.filter(
         cluster__in={node.cluster_id for node in wanted},
@@ -54,11 +54,11 @@ def stale_profiles(
 
 
 def stale_reasons(profile: Profile, node: Node, *, newest_dtype: str) -> tuple[str, ...]:
-    """What differs between the conditions of a measurement and those of the node now; empty for a
-    profile that was not measured, and where nothing is known to differ.
+    """Differences between the conditions of a measurement and those of the node now; empty for a
+    profile that was not measured, and if no difference is known.
 
-    `newest_dtype` is the type of the weights as the newest measurement of the model in the cluster
-    found it; "" if none said.
+    `newest_dtype` is the dtype of the weights in the newest measurement of the model in the
+    cluster; "" if unknown.
     """
     if profile.origin not in (Origin.MEASURED, Origin.REFINED) or not node.hardware:
         return ()
@@ -177,7 +177,7 @@ def measured_alike(node: Node, model: LanguageModel) -> ProfileVersion | None:
 
 
 def _engine(node: Node, model: LanguageModel) -> str:
-    """What a stage of the model would run on there; "" if nothing is known, or nothing could."""
+    """The engine of a stage of the model there; "" if unknown, or if none could run it."""
     choice = choice_of(node.hardware, model)
     return "" if choice is None or choice.engine is None else choice.engine.value
 

@@ -14,5 +14,5 @@ def announce_silent_processes() -> None:
 
 @shared_task
 def prune_change_log() -> None:
-    """Once a day is often enough."""
+    """Beat, once a day: delete old lines of the change log."""
     change_log.prune_changes(timezone.now())

@@ -1,4 +1,4 @@
-"""What a plan is expected to put out, which the measured numbers are held against."""
+"""Expected output of a plan, to compare measurements with."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Output:
 
 
 def offline_simulations(row: Plan) -> QuerySet[Simulation]:
-    """Those that ended, under the runtime's policy, the newest first."""
+    """Ended simulations under the runtime's policy, newest first."""
     return row.simulations.filter(
         workload="backlog", policy="runtime", forecast__isnull=False
     ).order_by("-pk")

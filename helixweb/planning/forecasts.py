@@ -1,4 +1,4 @@
-"""What pages show of a plan's forecasts and simulations: numbers and charts."""
+"""Context of pages on a plan's forecasts and simulations: numbers and charts."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from planner import Forecast, PlanForecast, instance_nodes, timing_source
 
 
 def forecast_context(plan: Plan, *, asked: int) -> dict[str, Any]:
-    """What the card shows; the simulation with the id `asked` in detail, else the newest."""
+    """Context of the card; details of the simulation with the id `asked`, else the newest."""
     forecast = stored_plan(plan).forecast
     rows: list[dict[str, Any]] = [
         {"simulation": row, "forecast": row.forecast and forecast_from_json(row.forecast)}
@@ -79,5 +79,5 @@ def _in_detail(plan: Plan, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def objective_words(forecast: PlanForecast | None) -> ObjectiveFigure | None:
-    """What the plan was searched for, and how much of it is forecast; None for the flow."""
+    """The plan's objective with its forecast value; None for the flow."""
     return None if forecast is None else objective_figure(forecast.objective, forecast.value)

@@ -46,7 +46,7 @@ LIMITS_OF: dict[str, tuple[str, ...]] = {
 
 
 class SearchForm(forms.Form):
-    """How to search, what for and what to honour; `plan_options` gives the planner's.
+    """Method, objective and rules of a search; `plan_options` returns them for the planner.
 
     Limits of other objectives are not read. Rules are about nodes of `cluster`.
     """
@@ -90,7 +90,7 @@ class SearchForm(forms.Form):
         return cleaned
 
     def plan_options(self) -> PlanOptions:
-        """Raises planner's InvalidOptions and InvalidRules; call after `is_valid`."""
+        """Options for the planner. Raises InvalidOptions, InvalidRules; call after `is_valid`."""
         return options_from(PlanOptions, self.cleaned_data)
 
 
@@ -210,7 +210,7 @@ class SecondsInput(PlainNumberInput):
 
 
 class ExtensionForm(forms.Form):
-    """How much longer to search."""
+    """Additional time of a search."""
 
     seconds = form_field(
         options.OPTIONS["time_limit_s"],
@@ -221,7 +221,7 @@ class ExtensionForm(forms.Form):
 
 
 class ExplanationForm(forms.Form):
-    """How long to replan for every kind of node that one more is added of."""
+    """Replanning time for each kind of node of which one more is tried."""
 
     search_s = NumberField(
         label=gettext_lazy("Seconds for each kind"),
@@ -233,7 +233,7 @@ class ExplanationForm(forms.Form):
 
 
 class SimulationForm(forms.Form):
-    """What to serve a plan in the simulator."""
+    """The workload of a simulation."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -252,7 +252,7 @@ class SimulationForm(forms.Form):
         }
 
     def request(self) -> SimulationRequest:
-        """What the workload needs of it; call after `is_valid`. Raises InvalidWorkload."""
+        """The simulation's workload; call after `is_valid`. Raises InvalidWorkload."""
         values = dict(self.cleaned_data)
         if values["workload"] == "backlog":
             values["share"] = None

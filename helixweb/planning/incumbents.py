@@ -1,4 +1,4 @@
-"""What a search has found: its incumbents, its plan, and the answers of a replanning."""
+"""Results of a search: its incumbents, its plan, and the answers of a replanning."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ _IN_EVENTS = (
 
 
 def best_incumbent(run_id: int) -> planner.Incumbent | None:
-    """What earlier attempts reached: the best placement with the tightest bound."""
+    """Result of earlier attempts: the best placement with the tightest bound."""
     best = (
         Incumbent.unscoped.filter(run_id=run_id)
         .order_by(F("objective_value").desc(nulls_last=True), "-flow_tokens_per_s", "-pk")
@@ -86,10 +86,10 @@ def record_incumbents(
 def outcome_of(
     run: PlanRun, plan: planner.Plan, *, points: Sequence[ReplanPoint] = ()
 ) -> jobs.Outcome:
-    """How a run ends with its plan: succeeded, or cancelled with the best so far.
+    """The outcome of a run with a plan: succeeded, or cancelled with the best so far.
 
-    `points` are a replanning's answers. What is left after a loss is the last incumbent's, and so
-    is what instances are predicted to write.
+    `points` are a replanning's answers. The value left after a loss and the predicted output of
+    instances are those of the last incumbent.
     """
     objective: Any = None if plan.forecast is None else plan.forecast.value
     bound: Any = None if plan.forecast is None else plan.forecast.upper_bound
@@ -150,7 +150,7 @@ def placement_of_point(point: dict[str, Any]) -> Placement:
 def placement_of(
     layers: Mapping[str, Sequence[int]], components: Iterable[Iterable[str]]
 ) -> Placement:
-    """As rows keep it: [first, end] of every node, and the nodes of every component."""
+    """A placement from its JSON: [first, end] of every node, and the nodes of every component."""
     return Placement(
         layers={name: LayerRange(first=first, end=end) for name, (first, end) in layers.items()},
         components=tuple(frozenset(names) for names in components),

@@ -98,7 +98,7 @@ class PlanRun(ObjectiveBounded, InCluster, Job):
 
     @property
     def objective(self) -> Objective:
-        """What it makes large; rows from before there was a choice are for flow."""
+        """The objective of the run; rows of releases without a choice are for flow."""
         objective: Objective = self.options.get("objective", "flow")
         return objective
 
@@ -155,7 +155,7 @@ class Incumbent(ObjectiveBounded, InCluster):
 
     @property
     def value(self) -> float:
-        """What the search makes large."""
+        """The value of the search's objective."""
         return self.flow_tokens_per_s if self.objective_value is None else self.objective_value
 
     @property
@@ -187,9 +187,9 @@ class Plan(Bounded, InCluster):
 
 
 class Replan(InCluster):
-    """What makes a plan run a replanning: the plan that runs, and how much may move.
+    """Additional columns of a replanning: the plan that runs, and how many bytes may move.
 
-    `points` are the answers that none beats in both value and bytes, fewest bytes first, as
+    `points` is the Pareto front in value and bytes, fewest bytes first, as
     `incumbents.point_to_json` writes them; empty until the search has ended.
     """
 
@@ -202,7 +202,7 @@ class Replan(InCluster):
 
 
 def value_of_point(point: Mapping[str, Any]) -> float:
-    """What an answer's objective makes large: the flow where no value is named."""
+    """The objective's value of an answer: its flow if it has no other value."""
     value = point.get("objective_value")
     return float(point["flow_tokens_per_s"] if value is None else value)
 
@@ -241,7 +241,7 @@ class Explanation(JobOfPlan):
 
     @property
     def survival(self) -> ObjectiveFigure:
-        """What is left when the worst node is lost, in words."""
+        """The value left when the worst node is lost, in words."""
         return objective_figure(self._goal, self.survival_tokens_per_s, is_after_loss=True)
 
     @property
@@ -259,7 +259,7 @@ class Explanation(JobOfPlan):
 
     @property
     def figure(self) -> ObjectiveFigure:
-        """Of what the values are, and in what unit."""
+        """The objective of the values, with its unit."""
         return objective_figure(self._goal, None)
 
     @property

@@ -19,7 +19,7 @@ _NAMED = 5  # of more profiles only their number is shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewerMeasurements:
-    """What was measured again since a plan's problem was built: profiles that nodes go by, links.
+    """Measurements since a plan's problem was built: profiles that nodes use, and links.
 
     `computed_since` is the newest run that was started after all of it, if there is one.
     """
@@ -31,7 +31,7 @@ class NewerMeasurements:
 
     @property
     def text(self) -> str:
-        """What is newer, in a few words."""
+        """A short text of what is newer."""
         count = len(self.profiles)
         words = []
         if count:

@@ -1,4 +1,4 @@
-"""What runs make large, in words: the label, the figure and the unit of each objective."""
+"""Objectives of runs in words: the label, the figure and the unit of each."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -66,7 +66,7 @@ def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationRequest:
-    """What to serve a plan. `share` is of its peak, which it serves while requests always wait.
+    """The workload of a simulation. `share` is of the peak, at which requests always wait.
 
     Raises InvalidWorkload for what the workload lacks or cannot have.
     """

@@ -57,7 +57,7 @@ class Row(forms.Form):
             field.error_messages["required"] = _("Choose this too, or leave the whole row blank.")
 
     def made(self) -> Any:
-        """What the row says; its values in order. May raise PlannerError."""
+        """The object of the row, from its values in order. May raise PlannerError."""
         return tuple(self.cleaned_data.values())
 
     def clean(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class BoundRows(forms.BoundField):
 
     @property
     def rows(self) -> list[Row]:
-        """Those that are filled in, then a blank one, so that one can be added without a script."""
+        """Rows that are filled in, then a blank one to add one without a script."""
         name = self.html_name
         if self.form.is_bound:
             rows = self.field.checked(self.data, prefix=name)
@@ -184,7 +184,7 @@ class LimitRow(Row):
 
 
 class AddedRow(Row):
-    """So many nodes of a profile."""
+    """A row that adds a number of nodes of a profile."""
 
     count = form_field(options_of(AddedNodes)["count"])
     profile = forms.ChoiceField(label=gettext_lazy("Of profile"))

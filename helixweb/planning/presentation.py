@@ -1,4 +1,4 @@
-"""What pages and the API show of runs, incumbents and plans: charts, tables and sentences."""
+"""Runs, incumbents and plans for pages and the API: charts, tables and sentences."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,9 +106,9 @@ def plan_context(problem: Problem, plan: DomainPlan) -> PlanContext:
 
 
 def incumbent_context(row: Incumbent) -> dict[str, Any]:
-    """What the page of an incumbent shows; `row` with its run. Its flow is worked out here.
+    """Context of an incumbent's page; `row` with its run. Computes the incumbent's flow.
 
-    `moved` is how many nodes hold other layers than in the incumbent before; None: it is the first.
+    `moved`: number of nodes with other layers than in the previous incumbent; None: the first.
     """
     problem = stored_problem(row.run)
     placement = placement_of(row.placement, row.components)
@@ -187,12 +187,12 @@ def answers_of(run: PlanRun, plan: Plan | None) -> Chart:
 
 
 def explanation_of(plan: Plan) -> Explanation | None:
-    """What explains the plan, if it was asked for; the page of an older plan offers to ask."""
+    """The plan's explanation if one was requested; None for older plans, whose page offers it."""
     return Explanation.unscoped.filter(plan=plan).first()
 
 
 def num_node_kinds(plan: Plan) -> int:
-    """How many kinds of node one more can be of: a search for the worth of each takes its time."""
+    """Number of node kinds of which one more is tried; the search for each takes time."""
     nodes = stored_problem(plan).cluster.nodes
     return len({(node.compute_profile, node.region) for node in nodes})
 
@@ -206,7 +206,7 @@ def _with_better(rows: Iterable[Incumbent]) -> Iterator[tuple[Incumbent, bool]]:
 
 
 def _thinned(rows: Sequence[Incumbent]) -> list[Incumbent]:
-    """Every better placement, but of the mere bounds between them only some, and the last."""
+    """Every better placement; of better bounds between them only some, and the last."""
     every = 1 + len(rows) // MAX_BOUND_POINTS
     return [
         row

@@ -25,7 +25,7 @@ KEPT = 16
 
 
 def stored_plan(row: Plan) -> DomainPlan:
-    """What `row.document` says; the column is read only if the plan is not kept.
+    """The plan in `row.document`; the column is read only if the plan is not cached.
 
     A plan stored before plans had their hop limit takes it from the options of its search.
     """
@@ -33,14 +33,14 @@ def stored_plan(row: Plan) -> DomainPlan:
 
 
 def stored_problem(row: Plan | PlanRun) -> Problem:
-    """What was planned for; the column is read only if the problem is not kept."""
+    """The problem of a plan; the column is read only if the problem is not cached."""
     return _problem(type(row), row.pk, row.created_at)
 
 
 def running_options(row: Plan) -> PlanOptions:
-    """How to search around the plan: as it was searched for, as pipelines.
+    """Options of a search around the plan: those of its own search, for pipelines.
 
-    For the flow where it is not forecast to serve anything, or has instances.
+    The objective is the flow if the forecast is that it serves nothing, or if it has instances.
     """
     asked, plan = options_from_json(row.run.options) if row.run else DEFAULTS, stored_plan(row)
     if plan.forecast is None or plan.instances:

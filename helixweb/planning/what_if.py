@@ -23,7 +23,7 @@ TOKENS_PER_MILLION = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedNodes:
-    """So many more nodes of one kind."""
+    """Additional nodes of one kind."""
 
     count: Annotated[int, Option("How many", least=1, most=MAX_ADDED)]
     profile: Annotated[str, Option("Of profile")]
@@ -32,10 +32,9 @@ class AddedNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """What is another in the copy. `upgraded` is node -> profile.
+    """Changes of the copy. `upgraded` is node -> profile.
 
-    A link's ends are nodes or the coordinator, else two regions; it takes the place of the one
-    that is there.
+    A link's ends are nodes or the coordinator, else two regions; it replaces an existing one.
     """
 
     removed: frozenset[str] = frozenset()
@@ -80,7 +79,7 @@ class Worth:
 
 
 def edited(problem: planner.Problem, edits: Edits) -> planner.Problem:
-    """Raises InvalidProblem naming what the problem does not have."""
+    """The changed problem. Raises InvalidProblem naming what the problem does not have."""
     cluster = problem.cluster
     for name in sorted(edits.removed | edits.upgraded.keys()):
         if not cluster.has_node(name):
@@ -112,9 +111,10 @@ def edited(problem: planner.Problem, edits: Edits) -> planner.Problem:
 def carried_over(
     before: planner.Problem, placement: planner.Placement, after: planner.Problem
 ) -> planner.Placement:
-    """What of the placement fits the changed problem; new nodes hold the layers served least.
+    """The part of the placement that fits the changed problem; new nodes hold the layers that are
+    served least.
 
-    Each joins the component in which that is.
+    Each joins the component of those layers.
     """
     carried = planner.conform(after, placement, planner.PlacementRules())
     num_layers = after.model.num_layers
@@ -148,7 +148,7 @@ def worth(
     partial_inference: bool,
     max_hops: int | None = None,
 ) -> Worth:
-    """By the estimate, for our runtime's policy. Raises PlannerError."""
+    """Estimated value of a placement under our runtime's policy. Raises PlannerError."""
     trials = planner.Trials(
         problem,
         goal=planner.Goal(),
@@ -227,7 +227,7 @@ def _others(links: tuple[planner.Link, ...], ends: tuple[str, str]) -> tuple[pla
 
 
 def answer_what_if(plan: Plan, edits: Edits) -> dict[str, Worth]:
-    """What the plan is worth before and after. Milliseconds: no search.
+    """The plan's value before and after the edits. Takes milliseconds: no search.
 
     Raises InvalidProblem, also for what the changed problem lacks.
     """

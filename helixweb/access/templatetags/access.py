@@ -48,7 +48,7 @@ def may(
 
 @register.simple_tag(takes_context=True)
 def allowed(context: template.Context, name: str, cluster: int | None = None) -> bool:
-    """As `may`, for pages that show something else instead: `{% allowed 'x' pk as changes %}`."""
+    """As `may`, but sets a variable: `{% allowed 'x' pk as changes %}`."""
     request = context.get("request")
     return request is None or gate.would_admit(request, name, method="POST", cluster=cluster)
 

@@ -1,4 +1,4 @@
-"""What the site's own commands have in common."""
+"""Base of the site's own commands."""
 
 from typing import Any
 

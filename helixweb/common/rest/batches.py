@@ -1,4 +1,4 @@
-"""Many rows of a collection made, changed and deleted at once: all of it, or nothing.
+"""Bulk edits: create, change and delete many rows of a collection, all or nothing.
 
 The errors of every item are reported, not only those of the first.
 """
@@ -79,7 +79,7 @@ def documented_batch(serializer: Any) -> tuple[Any, Any]:
 
 
 class Batch:
-    """Does item after item, and notes what is refused; use it in a transaction."""
+    """Processes item after item, and collects errors; use it in a transaction."""
 
     def __init__(self) -> None:
         self._refused: dict[str, Any] = {}
@@ -87,7 +87,7 @@ class Batch:
     def each(
         self, name: str, items: Mapping[Any, Any], do: Callable[[Any, Any], Any]
     ) -> Iterator[Any]:
-        """What `do(key, item)` gives for each that is not refused."""
+        """Results of `do(key, item)` for each item that is not refused."""
         for key, item in items.items():
             try:
                 with transaction.atomic():
@@ -100,7 +100,7 @@ class Batch:
                 self._refused[f"{name}[{key}]"] = [str(error)]
 
     def finish(self) -> None:
-        """Raises ValidationError, which takes everything back, if anything was refused."""
+        """Raise ValidationError, which rolls everything back, if any item was refused."""
         if self._refused:
             raise exceptions.ValidationError(self._refused)
 

@@ -1,8 +1,8 @@
-"""How much of a request's body is taken, decided by its headers before it is read.
+"""Limits the size of request bodies, by their headers before they are read.
 
-Django's handler spools a body to the disk before any view asks who sent it. Here a body has at most
-`MOST_BYTES`. Without a credential or a session that is good for that address it has at most
-`MOST_UNKNOWN_BYTES`, which stay in memory. A body without a length is counted as it comes.
+Django's handler spools a body to disk before any view authenticates the sender. Here a body has at
+most `MOST_BYTES`; without a valid credential or session for that address at most
+`MOST_UNKNOWN_BYTES`, which are held in memory. A body without a length is counted as it is read.
 """
 
 import logging
@@ -49,7 +49,7 @@ class BoundedBody:
         self._bytes = 0
 
     async def check_length(self) -> None:
-        """Refuse by what the headers say."""
+        """Refuse a body whose Content-Length is too large."""
         stated = dict(self._scope["headers"]).get(b"content-length", b"")
         if stated.isdigit():
             await self._admit(int(stated[:20]))

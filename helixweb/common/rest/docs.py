@@ -8,5 +8,5 @@ PAGES = "drf_spectacular_sidecar"  # an extra: 2.7 MB that a site without reader
 
 
 def api_docs(request: HttpRequest) -> HttpResponse:
-    """Every operation, to be tried out as the user who reads it."""
+    """The page of all operations, which users can try out as themselves."""
     return render(request, "common/api_docs.html", {"has_pages": apps.is_installed(PAGES)})

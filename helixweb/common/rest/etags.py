@@ -19,7 +19,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 
 class Stale(exceptions.APIException):
-    """If-Match names a version that the row no longer is."""
+    """If-Match names an outdated version of the row."""
 
     status_code = 412
     default_code = "stale"
@@ -30,7 +30,7 @@ class Stale(exceptions.APIException):
 
 
 def edit_tag(data: Mapping[str, Any], *, changing_by_itself: Iterable[str] = ()) -> str:
-    """Of a row as it is shown, but for the fields that change without anybody's edit."""
+    """Hash of a row as it is shown, without the fields that change without an edit."""
     apart = frozenset(changing_by_itself)
     edited = {name: value for name, value in data.items() if name not in apart}
     return _hash(json.dumps(edited, cls=JSONEncoder, sort_keys=True).encode())
@@ -60,7 +60,7 @@ def _versioned(request: Request, response: Response, tag_of: Callable[[bytes], s
 
 
 def check_if_match(given: str, edit: str) -> None:
-    """Raises Stale unless `given` is a list of tags with this version in it, or a star."""
+    """Raise Stale unless `given` is a list of tags that contains this version, or a star."""
     if given.strip() == "*":
         return
     if edit not in {tag.strip('"').partition("-")[0] for tag in parse_etags(given)}:

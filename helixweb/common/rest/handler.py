@@ -138,13 +138,13 @@ class Application(ASGIHandler):
             body.close()
 
     def _respond(self, scope: Scope, body: Any) -> Any:
-        """In a thread: all except sending, which takes hours for a stream."""
+        """Answer in a thread, except sending, which takes hours for a stream."""
         signals.request_started.send(sender=type(self), scope=scope)
         return self._respond_to(*self.create_request(scope, body), scope=scope)
 
     def _respond_together(self, asked: Sequence[Asked]) -> list[Any]:
-        """In a thread, to requests of one view, whose `together` reads and writes rows for all. If
-        that fails, none of them was answered."""
+        """Answer requests of one view in a thread; its `together` reads and writes rows for all. If
+        that fails, all of them fail."""
         signals.request_started.send(sender=type(self), scope=asked[0][0])
         made = [self.create_request(scope, body) for scope, body in asked]
         requests = [request for request, _refusal in made if request is not None]

@@ -78,7 +78,7 @@ def answered_once(request: Request, handler: Callable[..., Response]) -> Callabl
 
 
 def forget_old_answers(now: datetime) -> None:
-    """Those of more than a day ago."""
+    """Delete answers older than a day."""
     KeptAnswer.objects.filter(created_at__lt=now - KEPT_FOR).delete()
 
 

@@ -26,7 +26,7 @@ FIELDS, ORDERING, SEARCH = "fields", "ordering", "q"
 NO_FILTERS = {*PAGING, FIELDS, ORDERING, SEARCH}
 MAX_SEARCH_LENGTH = 200
 _AT_LEAST_AT_MOST = ("exact", "gte", "lte")
-# What can be asked of a column of each kind; the first that fits.
+# Lookups of each kind of column; the first kind that fits counts.
 _LOOKUPS: tuple[tuple[type[Any], tuple[str, ...]], ...] = (
     (models.ForeignKey, ("exact", "in")),
     (models.BooleanField, ("exact",)),
@@ -51,7 +51,7 @@ class _TrueOrFalseField(forms.Field):
 
 
 class TrueOrFalse(BooleanFilter):  # type: ignore[misc]
-    """django-filter's shows all rows where it does not understand."""
+    """A strict boolean: django-filter's ignores values that it does not understand."""
 
     field_class = _TrueOrFalseField
 
@@ -60,7 +60,7 @@ class TrueOrFalse(BooleanFilter):  # type: ignore[misc]
 
 
 class _WholeField(forms.IntegerField):
-    """Django's takes "2.0" too, which no schema of an integer allows."""
+    """An integer without "2.0", which Django accepts and schemas of integers do not allow."""
 
     re_decimal = re.compile("(?!)")  # finds nothing to cut off
 
@@ -70,17 +70,17 @@ class Whole(NumberFilter):  # type: ignore[misc]
 
 
 class TimeFilter(IsoDateTimeFilter):  # type: ignore[misc]
-    """In UTC: PostgreSQL takes no offset of 16 hours and more, which ISO 8601 has."""
+    """A time, converted to UTC: PostgreSQL refuses offsets of 16 hours and more."""
 
     def filter(self, rows: Any, value: datetime | None) -> Any:
         return super().filter(rows, value and value.astimezone(UTC))
 
 
 class Filters(DjangoFilterBackend):  # type: ignore[misc]
-    """By the columns in `filterset_fields`: equal, and as their kind allows `__in`, `__gte`, …"""
+    """Filters by the columns in `filterset_fields`: equal, and `__in`, `__gte`, … by their kind."""
 
     def filter_queryset(self, request: Request, queryset: Any, view: Any) -> Any:
-        """Nothing is looked at where nothing is asked for: the form of all filters is large."""
+        """Skip the filters if there are no parameters: the form of all filters is large."""
         if request.query_params.keys() <= NO_FILTERS:
             return queryset
         return super().filter_queryset(request, queryset, view)
@@ -116,7 +116,7 @@ def _filterset_of(model: Any, names: tuple[str, ...], base: Any) -> Any:
 
 
 def _is_kept(moment: datetime) -> None:
-    """Raises ValidationError for what is of no year in UTC, as databases keep it."""
+    """Raises ValidationError for a time outside the years that databases can store in UTC."""
     try:
         moment.astimezone(UTC)
     except OverflowError as error:
@@ -198,14 +198,14 @@ def ordered_columns(model: type[models.Model], serializer: Any) -> dict[str, str
 
 @cache
 def shown_fields(serializer: Any) -> tuple[str, ...]:
-    """What a row has to show."""
+    """Names of a row's fields."""
     return tuple(
         name for name, field in getattr(serializer(), "fields", {}).items() if not field.write_only
     )
 
 
 def wanted_fields(request: Request, serializer: Any) -> tuple[str, ...] | None:
-    """Those in `?fields=`; None: all. Raises ValidationError, naming what there is not."""
+    """The fields in `?fields=`; None: all. Raises ValidationError that names unknown ones."""
     text = request.query_params.get(FIELDS)
     if text is None:
         return None
@@ -237,7 +237,7 @@ def check_parameters(
 
 
 def parameters_of_list(view: Any) -> Iterable[str]:
-    """What a list of `view` understands."""
+    """Query parameters of a list of `view`."""
     yield from (*PAGING, FIELDS, ORDERING)
     if getattr(view, "search_fields", ()):
         yield SEARCH

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class KeptAnswer(models.Model):
-    """What one Idempotency-Key of one actor was used for; of the key there is only a hash.
+    """The answer to one Idempotency-Key of one actor; the key is stored as a hash.
 
     `answer` is encrypted: it may hold a secret that is shown once.
     """

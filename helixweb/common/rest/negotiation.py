@@ -1,5 +1,5 @@
-"""In which format an answer is written: what the header Accept asks for, or `?format=` where an
-address knows it."""
+"""Chooses the format of an answer by the header Accept, or by `?format=` where an address
+supports it."""
 
 from collections.abc import Iterable
 

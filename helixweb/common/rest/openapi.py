@@ -1,5 +1,4 @@
-"""What the OpenAPI document says beyond serializers: headers, API keys, and how requests are
-refused."""
+"""Additions to the OpenAPI document: headers, API keys, and error answers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -58,7 +57,7 @@ LOCATION = _header("Location", "Where to look how far it is.", OpenApiTypes.URI,
 
 
 class StrictFields(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """What refuses unknown fields says so."""
+    """Marks schemas that refuse unknown fields."""
 
     target_class = "helixweb.common.serializers.StrictFieldsMixin"
     match_subclasses = True
@@ -103,7 +102,7 @@ class RestSchema(AutoSchema):
         return found
 
     def _insert_field_validators(self, field: Any, schema: dict[str, Any]) -> None:
-        """Those of our own validators too, where they say how JSON Schema puts it."""
+        """Also add our own validators that have a form in JSON Schema."""
         super()._insert_field_validators(field, schema)  # type: ignore[no-untyped-call]
         for validator in getattr(field, "validators", ()):
             schema.update(getattr(validator, "in_schema", {}))

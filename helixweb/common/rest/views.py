@@ -1,4 +1,4 @@
-"""What every view of the REST API for people does before it begins."""
+"""Base of REST views for users: checks before a request is handled."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -41,7 +41,7 @@ class RestMixin:
                 setattr(self, "post", answered_once(request, handler))  # noqa: B010
 
     def _takes_no_body(self, method: str) -> bool:
-        """As the OpenAPI document says."""
+        """True if the operation has no body according to the OpenAPI document."""
         if method != "POST":
             return method == "DELETE"
         handler = getattr(self, getattr(self, "action", None) or "post")
@@ -57,7 +57,7 @@ class RestMixin:
         return False
 
     def query_parameters(self) -> Iterable[str] | None:
-        """Those that the address understands; None: it looks after them itself."""
+        """Names of known query parameters; None: the view checks them itself."""
         view: Any = self
         name = getattr(view, "action", None) or str(view.request.method).lower()
         return getattr(getattr(view, name, None), "takes", ())
@@ -73,7 +73,7 @@ class RestView(RestMixin, APIView):
     needs: ClassVar[Any]
 
     def rows(self) -> Any:
-        """Those in the scope of the request."""
+        """Rows in the scope of the request."""
         return within(self.needs.model.objects.all(), self.request)
 
     def get_object(self) -> Any:

@@ -1,4 +1,4 @@
-"""What pages with charts need before Plotly loads."""
+"""Template tags for pages with charts."""
 
 from django import template
 

@@ -144,7 +144,7 @@ def _check_serves(deployment: Deployment) -> None:
 
 
 def pause(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
-    """What runs ends, new requests wait. Raises Conflict unless it serves and is not paused."""
+    """Let running requests finish and new ones wait. Raises Conflict unless it serves unpaused."""
     said = gettext_noop("%(user)s pauses %(model)s: new requests wait.")
     return _switch(deployment, now, said=said, user=user)
 
@@ -256,7 +256,7 @@ def goes_on(live: Deployment, plan: Plan) -> bool:
 
 
 def options_kept(plan: Plan) -> dict[str, int | float]:
-    """Those of what its cluster runs, for a plan that can be served beside it; else none.
+    """Options of the cluster's live deployment if the plan can be served beside it; else empty.
 
     Stages go on with what they serve only beside the same steps, pages and longest request.
     """

@@ -1,4 +1,4 @@
-"""What every process must do, as the rows say it now."""
+"""Desired state of every process, from the current rows."""
 
 from datetime import datetime
 from typing import Any
@@ -34,7 +34,7 @@ def current_generation(cluster_id: int) -> int:
 
 
 def desired_state(node: Node, *, takes_looks: bool = False) -> DesiredState:
-    """What the node must run, and for an agent that takes them the checkpoints to look at."""
+    """What the node must run, and the checkpoints to inspect if its agent supports this."""
     to_run = _to_run(node)
     if not takes_looks:
         return to_run
@@ -123,7 +123,7 @@ def newest_deployment(cluster_id: int) -> Deployment | None:
 
 
 def weight_peers(node: Node, *, now: datetime) -> WeightPeers:
-    """Those of the node's deployment that can be heard, the ones with layers of its own first."""
+    """Online nodes of the same deployment, those that share layers with it first."""
     deployment = newest_deployment(node.cluster_id)
     if deployment is None or deployment.status not in SERVING:
         return WeightPeers()

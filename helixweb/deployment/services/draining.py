@@ -74,7 +74,7 @@ def is_empty(observed: ObservedState) -> bool:
 
 
 def note_drained(node: Node, *, now: datetime) -> None:
-    """It was asked to hold nothing, and does so now."""
+    """Store that the node holds nothing, as ordered."""
     with transaction.atomic():
         let_go = Drain.unscoped.filter(node=node, let_go_at__isnull=False, drained_at__isnull=True)
         if let_go.update(drained_at=now):
@@ -124,7 +124,7 @@ def _follow(row: Drain, *, now: datetime) -> None:
 
 
 def _reported(row: Drain, deployment: Deployment, *, now: datetime) -> list[DrainProgress] | None:
-    """Of each coordinator; None while one has not reported it yet, or none can be heard."""
+    """Each coordinator's progress; None while one has not reported it, or none is online."""
     online = [one for one in told_by(deployment) if is_online(one, now=now)]
     found = [
         report.says("draining")[row.node.name]

@@ -157,7 +157,7 @@ class Heartbeats:
 
 
 def _standing_of(nodes: Sequence[Node]) -> dict[int, tuple[int, NodeAssignment | None]]:
-    """By node the generation that its cluster's processes must be at, and what it has of it."""
+    """By node id: the generation that its cluster's processes must be at, and its assignment."""
     newest = Deployment.unscoped.filter(cluster=OuterRef("deployment__cluster"))
     rows = (
         NodeAssignment.unscoped.filter(node__in=nodes, deployment__cluster=F("node__cluster"))

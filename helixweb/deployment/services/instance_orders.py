@@ -31,7 +31,7 @@ _ASSIGNED = (
 
 
 def instance_orders(deployment: Deployment, plan: Plan) -> dict[str, list[dict[str, Any]]]:
-    """Of every node with instances; with a URL it is one, also where several were planned."""
+    """Orders of every node with instances; a URL is one instance, even if several were planned."""
     orders: dict[str, list[dict[str, Any]]] = {}
     for one in plan.instances:
         backend = deployment.backend_by_node.get(one.node, one.backend)
@@ -78,7 +78,7 @@ def _order(deployment: Deployment, one: PlannedInstance, *, backend: str) -> dic
 
 
 def assigned(orders: Iterable[dict[str, Any]], node: Node) -> tuple[AssignedInstance, ...]:
-    """What the node's agent must run: all but servers elsewhere."""
+    """Instances that the node's agent must run: all but servers at URLs."""
     key = instance_key(node)
     return tuple(
         AssignedInstance(

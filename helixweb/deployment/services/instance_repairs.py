@@ -1,8 +1,7 @@
-"""What takes the place of a plan with whole-model instances when a node is lost or joins.
+"""Replaces a plan with whole-model instances when a node is lost or joins.
 
-Requests go around an instance that is lost at once, and its agent starts it again; this is about
-nodes that are gone. Plans are compared by the output tokens/s that are predicted of them, as they
-were computed, not by their flow.
+A failed instance gets no more requests at once, and its agent restarts it; this is about lost
+nodes. Plans are compared by their predicted output tokens/s, as they were computed, not by flow.
 """
 
 from collections.abc import Collection, Mapping
@@ -69,8 +68,8 @@ def answer_of(before: Plan, after: Plan, *, lost: Collection[str]) -> dict[str, 
 
 
 def options_for(deployment: Deployment, plan: Plan) -> DeployOptions:
-    """Those of the deployment, of which `plan` takes the place: without backends of nodes that run
-    no instance any more, and engines of nodes that run no stage."""
+    """Options of the deployment that `plan` replaces, without backends of nodes that no longer run
+    an instance, and without engines of nodes that run no stage."""
     options, stored = deployment.options, stored_plan(plan)
     running = instance_nodes(stored.instances)
     staged = stored.placement.layers.keys() - running
@@ -96,7 +95,7 @@ def _pipelines_rate(plan: DomainPlan) -> float:
 
 
 def _left_of_pipelines(row: Plan, plan: DomainPlan, lost: Collection[str]) -> float:
-    """As much of what was predicted of the pipelines as they are still worth of their value."""
+    """The pipelines' predicted tokens/s, scaled by the share of their value that is left."""
     rate, running = _pipelines_rate(plan), instance_nodes(plan.instances)
     if rate == 0.0 or not set(lost) & (plan.placement.layers.keys() - running):
         return rate

@@ -40,7 +40,7 @@ def admitted_keys(cluster_id: int, *, now: datetime) -> tuple[AdmittedKey, ...]:
 
 
 def _used_today(keys: list[int], *, now: datetime) -> dict[int, int]:
-    """Only of keys with a budget: for others nothing is sent again when they are used."""
+    """Tokens used today by key id; pass only keys with a budget, as each change is sent again."""
     rows = KeyUsage.objects.filter(key__in=keys, day=now.date()) if keys else ()
     return {row.key_id: row.prompt_tokens + row.output_tokens for row in rows}
 

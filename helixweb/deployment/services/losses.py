@@ -1,4 +1,4 @@
-"""What a deployment has lost: nodes, what they leave unserved, and what is done about it.
+"""Losses of a deployment: lost nodes, the outages they cause, and repairs.
 
 Reads only.
 """
@@ -92,9 +92,9 @@ def shown_repair(deployment: Deployment, *, now: datetime) -> Repair | None:
 def stops_service(
     deployment: Deployment, lost: Collection[str], *, now: datetime
 ) -> frozenset[str]:
-    """Those of the `lost` nodes without which nothing serves the deployment; none if it is served.
+    """Those of the `lost` nodes that stop all service of the deployment; empty if it is served.
 
-    While only the agent of a node is silent, its stage may serve on: coordinators know.
+    If only the agent of a node is silent, its stage may still serve: coordinators know.
     """
     plan = stored_plan(deployment.plan)
     known = lost_stages(deployment, now=now)
@@ -103,7 +103,7 @@ def stops_service(
 
 
 def is_served(plan: DomainPlan, *, without: Collection[str]) -> bool:
-    """Whether requests find a way around these nodes: a pipeline of the plan, or an instance."""
+    """True if a pipeline of the plan, or an instance, serves requests without these nodes."""
     running = instance_nodes(plan.instances)
     if running - set(without):
         return True
@@ -111,7 +111,7 @@ def is_served(plan: DomainPlan, *, without: Collection[str]) -> bool:
 
 
 def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
-    """Which processes should be there and are not, and what to do: one sentence each."""
+    """One sentence for each missing process, with the remedy."""
     if deployment.status not in SERVING:
         return []
     held = {node.name: node for node in nodes_of(deployment) if not is_let_go(node)}
@@ -140,7 +140,7 @@ def losses_of(deployment: Deployment, *, now: datetime) -> list[str]:
 
 
 def _loss(name: str, *, has_stage: bool, has_agent: bool) -> str:
-    """Of one node that is not whole."""
+    """Words for what a node has lost."""
     if has_stage:
         said = _(
             "The agent of %(name)s is silent; its stage may serve on, but would not be "
@@ -183,7 +183,7 @@ class Outage:
 
 
 def outage_of(deployment: Deployment, *, now: datetime) -> Outage | None:
-    """None while requests are served, or nodes load for the first time."""
+    """The current outage; None while requests are served, or nodes load for the first time."""
     if deployment.status not in SERVING:
         return None
     if deployment.status == Status.DEPLOYING:
@@ -202,7 +202,7 @@ def outage_of(deployment: Deployment, *, now: datetime) -> Outage | None:
 
 
 def _while_loading(deployment: Deployment, *, now: datetime) -> Outage | None:
-    """Of a deployment that takes the place of one that nothing serves."""
+    """The outage of a deployment that replaces one that does not serve."""
     if deployment.plan.run_id is None:
         return None
     repairs = Repair.unscoped.filter(run=deployment.plan.run_id, state=Repair.State.DEPLOYED)

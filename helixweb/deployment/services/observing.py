@@ -1,4 +1,4 @@
-"""What coordinators report: kept, announced, and drawn conclusions from."""
+"""Stores and announces reports of coordinators, and updates deployments from them."""
 
 from collections.abc import Mapping
 from datetime import datetime

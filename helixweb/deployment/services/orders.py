@@ -127,7 +127,7 @@ def make_orders(
 def weights_among(
     stages: Mapping[str, LayerRange], weights: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
-    """Without those of nodes that run instances; none where there are no stages."""
+    """Weights without nodes that run instances; empty without stages."""
     ends = {SOURCE, SINK, *stages}
     return {
         source: {target: weight for target, weight in targets.items() if target in ends}
@@ -137,7 +137,7 @@ def weights_among(
 
 
 def _layer_times(problem: Problem) -> dict[str, LayerTimes | None]:
-    """Those of every profile, measured or derived; None of one that says nothing about speed."""
+    """Layer times of every profile, measured or derived; None for one without any speed."""
     found: dict[str, LayerTimes | None] = {}
     for name, profile in problem.compute_profiles.items():
         try:
@@ -193,6 +193,6 @@ def may_mix_versions(checkpoint: str) -> bool:
 
 
 def _site_commit(name: HubName) -> str | None:
-    """Of the site's own copy; None without one. Its branch or tag is unknown. Raises OSError."""
+    """Commit of the site's own copy; None without one. Ignores branch and tag. Raises OSError."""
     folder = find_folder(name.repository) if name.is_newest else None
     return commit_of(folder) if folder is not None and is_served(folder / CONFIG) else None

@@ -107,14 +107,14 @@ def repair(deployment: Deployment, *, now: datetime) -> None:
 
 
 def accept(row: Repair, *, user: Any, now: datetime) -> Deployment:
-    """Deploy what was found. Raises Conflict unless it is offered, DeployRefused as `deploy`."""
+    """Deploy the offered placement. Raises Conflict without an offer, DeployRefused as `deploy`."""
     with transaction.atomic():
         _take_offer(row, State.DEPLOYED)
         return _deploy(row, user=user, now=now)
 
 
 def dismiss(row: Repair, *, user: Any, now: datetime) -> None:
-    """Leave the layers where they are; raises Conflict unless another placement is offered."""
+    """Decline the offered placement. Raises Conflict without an offer."""
     with transaction.atomic():
         _take_offer(row, State.DISMISSED)
         before, after = {"repair": State.OFFERED.value}, {"repair": State.DISMISSED.value}
@@ -137,8 +137,8 @@ def _take_offer(row: Repair, state: State) -> None:
 def _is_due(row: Repair, *, waits_s: float, now: datetime) -> bool:
     """Whether the change has lasted `waits_s`.
 
-    An agent that says that it ends is noticed at once, and may be only restarted: it has the time,
-    too, after which one that says nothing is missed.
+    An agent that reports its shutdown is noticed at once, but may only restart: it gets the
+    additional time after which a silent one would be noticed.
     """
     waited = now - row.noticed_at
     if waited < timedelta(seconds=waits_s):
@@ -150,8 +150,8 @@ def _is_due(row: Repair, *, waits_s: float, now: datetime) -> bool:
 
 
 def _is_back_soon(row: Repair, *, now: datetime) -> bool:
-    """Whether to wait before layers are moved, since the agent of a lost node may start its stage
-    again: it has `WAITS_S` for that, if it was heard of after the loss."""
+    """Whether to wait before layers are moved: the agent of a lost node may restart its stage
+    within `WAITS_S` if it was heard after the loss."""
     lost = NodeAssignment.unscoped.filter(deployment=row.deployment_id, node_name__in=row.lost)
     answers = Q(node__last_seen_at__gt=row.noticed_at) | ~Q(phase=Phase.READY.value)
     is_heard = lost.filter(
@@ -278,7 +278,7 @@ def _conclude(deployment: Deployment, row: Repair, *, policy: str, now: datetime
 
 
 def _of_points(run: PlanRun) -> tuple[dict[str, float], int | None]:
-    """Of a replanning, and which of its answers if that is not the run's own plan."""
+    """Columns from a replanning, and the number of its answer if not the run's own plan."""
     points = Replan.unscoped.get(run=run).points
     number = chosen_answer(points)
     unmoved = sum(p["flow_tokens_per_s"] for p in points[:1] if p["moved_bytes"] == 0)
@@ -289,13 +289,13 @@ def _of_points(run: PlanRun) -> tuple[dict[str, float], int | None]:
 
 
 def chosen_answer(points: Sequence[Mapping[str, Any]]) -> int:
-    """Of a replanning's answers, the one of fewest bytes that has nearly the most value."""
+    """The answer of a replanning with fewest bytes among those of nearly the highest value."""
     values = [value_of_point(point) for point in points]
     return next(n for n, value in enumerate(values) if value >= NEARLY * max(values))
 
 
 def _deploy(row: Repair, *, user: Any, now: datetime) -> Deployment:
-    """Raises DeployRefused; also when something else was deployed meanwhile."""
+    """Deploy the repair. Raises DeployRefused, also if something was deployed meanwhile."""
     before = row.deployment
     if row.run is None:
         raise DeployRefused(gettext_noop("Its search was deleted."))

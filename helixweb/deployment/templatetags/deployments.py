@@ -1,4 +1,4 @@
-"""What templates of other apps may show of deployments."""
+"""Template tags of deployments for other apps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +51,7 @@ for name, function in _TAGS.items():
 
 @register.simple_tag
 def revisions_of(deployment: Deployment) -> list[Deployment]:
-    """What its cluster ran before and since, the newest first."""
+    """All deployments of its cluster, newest first."""
     rows = Deployment.light(WHOLE_SITE).filter(cluster=deployment.cluster_id)
     return list(rows.select_related("created_by").order_by("-generation")[:NEWEST])
 
@@ -63,7 +63,7 @@ def stage_memory(node: Node, stage: NodeStage) -> Chart | None:
 
 @register.simple_tag
 def node_instances(node: Node, stage: NodeStage | None) -> dict[str, Any] | None:
-    """What it runs instead of a stage in the deployment at work."""
+    """Context of the instances that a node runs instead of a stage; None without."""
     if stage is None:
         return None
     return instances_view(stage.deployment, now=timezone.now(), node_name=node.name)

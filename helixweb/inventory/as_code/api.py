@@ -78,7 +78,7 @@ class YamlRenderer(renderers.BaseRenderer):
 
 
 class CsvRenderer(renderers.BaseRenderer):
-    """Of text that is CSV already."""
+    """Renders text that is already CSV."""
 
     media_type, format, charset = CSV, "csv", "utf-8"
 

@@ -43,7 +43,7 @@ def read_csv(content: bytes, *, kind: Kind, cluster: str) -> Declaration:
 
 
 def write_csv(kind: Kind, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """With a header; each row with the name of its cluster."""
+    """Rows as CSV with a header; each has the name of its cluster."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_CLUSTER, *kind.keys])
@@ -125,7 +125,7 @@ def _row(
 
 
 def _value(kind: Kind, column: str, text: str) -> Any:
-    """As a document would have it. Raises ValueError."""
+    """A cell's text as the value in a document. Raises ValueError."""
     if column == "tags":
         return [_without_apostrophe(word) for word in text.split()]
     if not kind.is_number(column):
@@ -136,7 +136,7 @@ def _value(kind: Kind, column: str, text: str) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """As `_value` reads it; no text that a spreadsheet takes for a formula."""
+    """A value as text that `_value` reads; escaped if a spreadsheet would take it for a formula."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""What the site has now, and what a file adds, changes and removes."""
+"""Compares an inventory file with the site: rows to add, change and remove."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Site(dict[tuple[str, str], dict[Key, Stored]]):
 
 
 def read_site(scope: Any, names: Iterable[str] | None = None) -> Site:
-    """All models and clusters, with the rows of the named clusters; None: of all."""
+    """Read all models and clusters, and the rows of the named clusters; None: of all."""
     site = Site()
     site[MODELS.section, ""] = _rows(MODELS, LanguageModel.objects.order_by("name"))
     site[CLUSTERS.section, ""] = _rows(CLUSTERS, Cluster.objects.within(scope).order_by("name"))
@@ -58,8 +58,8 @@ def read_site(scope: Any, names: Iterable[str] | None = None) -> Site:
 
 
 def document_of(site: Site, clusters: Iterable[str], *, with_all_models: bool) -> dict[str, Any]:
-    """As `documents.read_document` reads it; only models that the clusters have profiles for,
-    unless all are wanted."""
+    """A document for `documents.read_document`; only with models that the clusters have profiles
+    for, unless `with_all_models`."""
     sections_of = []
     used = set()
     for name in clusters:
@@ -99,7 +99,7 @@ def _tags(nodes: Any) -> dict[int, list[str]]:
 
 
 class Action(StrEnum):
-    """What is done to a row."""
+    """The action of a step on a row."""
 
     ADD = "add"
     CHANGE = "change"
@@ -128,7 +128,7 @@ class Step:
 
 
 def steps(declaration: Declaration, site: Site, *, prune: bool) -> Iterator[Step]:
-    """In the order of `kinds.ALL`, removals in the opposite order after all others.
+    """Steps in the order of `kinds.ALL`; removals follow in the opposite order.
 
     Only with `prune` are rows removed that the file leaves out, in the sections that it has;
     models and clusters are never removed.

@@ -1,4 +1,4 @@
-"""What a file declares; reads `helixweb.inventory/1` documents, and names the lines of errors."""
+"""Reads `helixweb.inventory/1` documents into declarations, with the lines of errors."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Declared:
 
 @dataclass(slots=True)
 class Errors:
-    """By place what is wrong there; the first hundred are kept, all are counted."""
+    """Error messages by place; the first hundred are stored, all are counted."""
 
     told: dict[str, list[str]] = field(default_factory=dict)
     count: int = 0
@@ -83,7 +83,7 @@ class Declaration:
         rows[key] = Declared(values=clean, place=place)
 
     def add_to(self, kind: Kind, key: Key, values: Mapping[str, Any]) -> None:
-        """What was found of a declared row, where the file says nothing."""
+        """Add values to a declared row, where the file has none."""
         rows = self.open(kind)
         rows[key] = replace(rows[key], values={**values, **rows[key].values})
 
@@ -94,7 +94,7 @@ class Declaration:
         return self.sections.get((kind.section, cluster), {})
 
     def clusters(self) -> list[str]:
-        """Of which the file says anything."""
+        """Names of the clusters in the file."""
         own = [key[0] for key in self.rows(CLUSTERS)]
         return list(dict.fromkeys([*own, *(name for _, name in self.sections if name)]))
 
@@ -113,7 +113,8 @@ def read_text(content: bytes) -> Declaration:
 
 
 def read_document(document: object) -> Declaration:
-    """Of a parsed one. Raises InvalidProblem where its outline is wrong; rows go to `errors`."""
+    """Read a parsed document. Raises InvalidProblem for a wrong outline; errors of rows are
+    collected in `errors`."""
     top = Section.at(document, "")
     top.allow_only("format", "models", "clusters")
     if (given := top.values.get("format")) != FORMAT:

@@ -83,12 +83,13 @@ def import_declaration(
     check: Callable[[Sequence[Step]], None] = lambda steps: None,
     in_one_line: bool = False,
 ) -> ImportOutcome:
-    """Raises ValidationError naming each bad place, PermissionDenied, NameTaken, Conflicting.
+    """Apply a declaration. Raises ValidationError naming each bad place, PermissionDenied,
+    NameTaken, Conflicting.
 
     `may_change_site`: make clusters, and make and change models. `expected`: the digest of a dry
-    run that the user agreed to; empty: any outcome. `check` may refuse the steps before any is
-    done. `in_one_line`: the change log gets one line, not one for each row. A dry run does all of
-    it and rolls it back.
+    run that the user confirmed; empty: any outcome. `check` may refuse the steps before any is
+    done. `in_one_line`: the change log gets one line, not one per row. A dry run does everything
+    and rolls it back.
     """
     if may_change_site:
         _read_checkpoints(declaration)
@@ -143,7 +144,7 @@ def _read_checkpoints(declaration: Declaration) -> None:
 
 
 def _lock(names: Sequence[str]) -> None:
-    """Of two imports of one cluster the second sees what the first did."""
+    """Lock clusters, so that a second import of one sees the result of the first."""
     rows = Cluster.unscoped.select_for_update().filter(name__in=names).order_by("pk")
     list(rows.values_list("pk", flat=True))
 

@@ -27,7 +27,7 @@ FORMAT = "helixweb.inventory/1"
 
 
 def _nothing(_: Any) -> None:
-    """Of most kinds there is no more to see to."""
+    """Does nothing: the default of `added`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +50,19 @@ class Kind:
 
     @property
     def label(self) -> str:
-        """What people call a row."""
+        """The name of a row of this kind in messages."""
         return str(self.row._meta.verbose_name)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """What a row of a file may say."""
+        """Keys that a row of a file may have."""
         names = {column: key for key, column in self.renamed.items()}
         columns = [names.get(column, column) for column in columns_of(self.row)]
         return tuple(dict.fromkeys((*self.key, *columns, *self.more)))
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """What a new row must say."""
+        """Keys that a new row must have."""
         return tuple(
             name
             for name in self.keys
@@ -75,7 +75,7 @@ class Kind:
         return self.renamed.get(key, key)
 
     def lookup(self, key: str) -> str:
-        """What a query reads for the key."""
+        """The column path of the key in queries."""
         return "model__name" if key == "model" else self.column(key)
 
     def may_be_empty(self, key: str) -> bool:
@@ -86,7 +86,7 @@ class Kind:
         return key != "tags" and isinstance(self._column(key), _NUMBERS)
 
     def clean(self, key: str, value: Any) -> Any:
-        """As a row has it. Raises ValidationError, InvalidProblem."""
+        """The value of a key as a row stores it. Raises ValidationError, InvalidProblem."""
         if key == "tags":
             return _clean_tags(value)
         if key == "model":
@@ -124,7 +124,7 @@ class Kind:
 
 
 def name_of(key: tuple[str, ...]) -> str:
-    """How people read a row's key."""
+    """A row's key as readable text."""
     return " -> ".join(key)
 
 

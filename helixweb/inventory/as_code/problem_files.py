@@ -65,7 +65,7 @@ def _declaration(problem: Problem, name: str) -> Declaration:
 
 
 def _rows(problem: Problem, name: str) -> Iterator[tuple[Kind, Iterable[dict[str, Any]]]]:
-    """As an inventory file has them."""
+    """Rows of a problem file, by kind, as in an inventory file."""
     cluster, imported = problem.cluster, {"origin": Origin.IMPORTED.value}
     model = asdict(problem.model)
     if LanguageModel.objects.filter(name=problem.model.name).exists():
@@ -90,7 +90,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 def _check_new(name: str, steps: Sequence[Step]) -> None:
-    """Raises NameTaken for a cluster that is there, Conflicting for another model of that name."""
+    """Raise NameTaken for an existing cluster, Conflicting for a different model of that name."""
     if not any(step.kind is CLUSTERS and step.action is Action.ADD for step in steps):
         raise NameTaken(
             _(

@@ -94,7 +94,7 @@ def delete_nodes(rows: QuerySet[Node], node_ids: Iterable[int]) -> int:
 
 
 def _nodes(rows: QuerySet[Node], node_ids: Iterable[int]) -> dict[int, Node]:
-    """Those of `rows` by id, with their tags; other ids are passed over."""
+    """Nodes of `rows` by id, with their tags; unknown ids are ignored."""
     found = {}
     for part in batches(sorted(node_ids)):
         nodes = rows.filter(pk__in=part).prefetch_related("tags")

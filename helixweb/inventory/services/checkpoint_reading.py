@@ -65,7 +65,7 @@ def filled_from(facts: ModelFacts, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_where_needed(given: object) -> ModelFacts | CheckpointRefused | None:
-    """What the checkpoint of a request's body says, or why nothing could be read.
+    """Facts from the checkpoint of a request's body, or the refusal.
 
     None if the body has all numbers, or no checkpoint.
     """
@@ -100,7 +100,7 @@ def read_checkpoint(given: str) -> ModelFacts:
 
 
 def standing_looks(node: Node, *, now: datetime) -> tuple[LookOrder, ...]:
-    """What the node's agent is to look at now."""
+    """Open orders to the node's agent to inspect checkpoints."""
     rows = CheckpointLook.unscoped.filter(
         node=node, is_answered=False, asked_at__gt=now - _STANDS
     ).order_by("-pk")[:MOST_LOOKS]
@@ -140,7 +140,7 @@ def _on_hub(name: str) -> ModelFacts:
 
 
 def _on_site(given: str) -> ModelFacts | None:
-    """None for what is not in the models folder."""
+    """Facts of a checkpoint in the site's models folder; None if it is not there."""
     name = parse_hub_name(given)
     if not settings.HELIX_MODELS_DIR or (name is not None and not name.is_newest):
         return None
@@ -191,7 +191,7 @@ def _by_agents(path: str) -> ModelFacts:
 
 
 def _first_answer(path: str, keys: Sequence[int], *, asked: int) -> ModelFacts:
-    """Of the first agent that finds the checkpoint. Raises CheckpointRefused."""
+    """Facts from the first agent that finds the checkpoint. Raises CheckpointRefused."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answered = list(

@@ -75,7 +75,7 @@ def check_claims(row: Node | Coordinator, *, now: datetime, from_this_machine: b
 
 
 def _place_or_none(endpoint: str) -> Place | None:
-    """None for what cannot be dialled, such as a declared node's empty endpoint."""
+    """None for an unusable endpoint, such as a declared node's empty one."""
     try:
         return parse_endpoint(endpoint)
     except ValueError:
@@ -83,7 +83,7 @@ def _place_or_none(endpoint: str) -> Place | None:
 
 
 def _others(row: Node | Coordinator, port: int) -> Iterator[Node | Coordinator]:
-    """Those with the same key or the same port."""
+    """Other processes with the same key or the same port."""
     is_alike = Q(data_public_key=row.data_public_key) | Q(data_endpoint__endswith=f":{port}")
     for kind in KINDS:
         yield from kind.unscoped.filter(is_alike, cluster_id=row.cluster_id).exclude(

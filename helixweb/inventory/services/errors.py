@@ -1,4 +1,4 @@
-"""What the inventory refuses."""
+"""Exceptions of the inventory's services."""
 
 from helixweb.common.refusals import NotAdmitted, Refused
 

@@ -1,4 +1,4 @@
-"""How a machine becomes part of a cluster: a join token, then a credential of its own."""
+"""Joining of machines to a cluster: a join token, then a credential of their own."""
 
 import itertools
 import secrets
@@ -103,7 +103,7 @@ def join_command(
     service: bool = False,
     installed: bool = False,
 ) -> str:
-    """What to run on the machine; shared by the page and the REST API.
+    """The command to run on the machine; used by the page and the REST API.
 
     Of a node: a line that installs the agent unless it is `installed`, then joins. Without a `name`
     it is called as its host. `service`: it becomes a systemd unit that starts at boot.
@@ -206,7 +206,7 @@ def note(
 
 
 def note_all(rows: Sequence[Node | Coordinator], message: str, *, now: datetime, text: str) -> None:
-    """As `note` of each of them, with two statements."""
+    """Note many rows with two statements; see `note`."""
     events.emit_all(_event(row, now=now, said=sentence(message, name=row.name)) for row in rows)
     record_all(change_of(row, Change.Action.NOTED, text=text) for row in rows)
 
@@ -220,7 +220,7 @@ def _event(
 
 
 def check_fields(row: Node | Coordinator) -> None:
-    """What a process says of itself must fit the row. Raises JoinRefused."""
+    """Validate the values that a process reports of itself. Raises JoinRefused."""
     try:
         row.clean_fields(exclude=["cluster"])
     except ValidationError as error:

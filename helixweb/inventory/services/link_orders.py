@@ -1,4 +1,4 @@
-"""What the processes of a cluster must try and measure, looked up for all of them at once."""
+"""Orders to a cluster's processes to try and measure links, read for all of them at once."""
 
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +37,8 @@ class LinkOrders:
     dialled: Mapping[str, tuple[str, ...]]
 
     def to_reach(self, process: Node | Coordinator) -> tuple[str, ...]:
-        """All others, data ports first. A coordinator needs no other, and fetches no weights."""
+        """Endpoints to try: all others', data ports first. Coordinators skip other coordinators
+        and ports for weights."""
         if isinstance(process, Coordinator):
             return self.nodes[:MOST_ENDPOINTS]
         own = {process.data_endpoint, self.weights.get(process.data_endpoint)}

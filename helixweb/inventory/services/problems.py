@@ -131,9 +131,9 @@ def domain_of(kind: type[RecordT], row: models.Model, **others: Any) -> RecordT:
 
 
 def _shared_of(cluster: Cluster) -> Iterable[planner.SharedBandwidth]:
-    """What the cluster's nodes share now: without members that are there no more.
+    """Shared bandwidths of the cluster's current nodes, without removed members.
 
-    A region without nodes sends nothing; what has no member left limits nothing.
+    Regions without nodes are left out, and so is a bandwidth without members.
     """
     known = ClusterNames(cluster).members
     for row in cluster.shared_bandwidths.order_by("pk"):
@@ -143,7 +143,7 @@ def _shared_of(cluster: Cluster) -> Iterable[planner.SharedBandwidth]:
 
 
 def compute_profile(row: Profile) -> ComputeProfile:
-    """Raises InvalidProblem naming what of the row no profile can have."""
+    """The planner's profile of a row. Raises InvalidProblem naming the invalid value."""
     section = {key: getattr(row, key) for key in PROFILE_KEYS}
     section |= {key: value for key in OPTIONAL_KEYS if (value := getattr(row, key)) is not None}
     return profile_from_dict(section, name=row.name)
@@ -173,7 +173,7 @@ def _missing_profile(node: planner.Node, model: LanguageModel, known: list[str])
 
 
 def _check_reachable(cluster: planner.Cluster) -> None:
-    """Every node must have a link in and a link out, by name or by region."""
+    """Check that every node has a link in and a link out, by name or by region."""
     members = Counter([cluster.coordinator_region, *(node.region for node in cluster.nodes)])
     arriving, leaving = set(), set()
     for link in cluster.links:

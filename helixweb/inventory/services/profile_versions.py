@@ -1,4 +1,4 @@
-"""What profiles were found to be, one after another; and profiles as files."""
+"""Versions of profiles, and profiles as files."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -251,7 +251,7 @@ def _fields(found: ComputeProfile) -> dict[str, Any]:
 
 
 def _copy_for_other_models(node: Node, model: LanguageModel, *, name: str) -> None:
-    """What it went by for other models, under its new profile's name."""
+    """Copy the node's previous profiles for other models to its new profile's name."""
     if not node.profile_name:
         return
     others = Profile.unscoped.filter(cluster=node.cluster_id, name=node.profile_name).exclude(

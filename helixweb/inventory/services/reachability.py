@@ -144,8 +144,7 @@ def parties(
 
 
 def cut_pairs(found: Iterable[Member]) -> list[CutPair]:
-    """Every pair of these processes of which the first does not reach the data port of the
-    second."""
+    """Every pair of these processes whose first cannot reach the second's data port."""
     return _cut_pairs(list(found), lambda party: party.endpoint, Member.why_not)
 
 
@@ -176,7 +175,7 @@ def _cut_pairs(
 
 
 def reach_matrix(parties: Sequence[Member]) -> dict[str, Any]:
-    """Of the processes that can be heard, in the order of `parties`.
+    """The matrix of online processes, in the order of `parties`.
 
     `untried` are those that have not reported yet, of `count`; `cuts` are of data ports,
     `weights_cuts` of ports at which nodes serve weights. A row has a cell for each name.

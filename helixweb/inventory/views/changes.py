@@ -73,7 +73,7 @@ class ChangeFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 def _rows(reader: LogReader) -> QuerySet[Change]:
-    """Those that `reader` may read, the newest first."""
+    """Lines that `reader` may read, newest first."""
     return reader.lines(Change.objects.within(reader.scope).select_related("cluster"))
 
 
@@ -114,7 +114,7 @@ def _csv_line(row: Change, reader: LogReader) -> list[str]:
 
 
 def change_lines(rows: Iterable[Change], reader: LogReader) -> list[dict[str, Any]]:
-    """With their differences in words, for tables; words of the site's are of `helixweb.words`."""
+    """Table rows with the differences in words; the site's words are in `helixweb.words`."""
     return [
         {
             "change": row,
@@ -139,7 +139,7 @@ def _differences(change: Change) -> Iterator[dict[str, str]]:
 
 
 def _parts(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Of two JSON objects the keys that differ, each with both values; else the values whole."""
+    """For two JSON objects, the keys that differ with both values; else the whole values."""
     if not (isinstance(before, dict) and isinstance(after, dict)):
         yield "", before, after
         return

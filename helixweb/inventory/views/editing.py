@@ -85,15 +85,15 @@ class ResourcePages:
         return self.list_place(getattr(row, "cluster", None))
 
     def after_new(self, request: HttpRequest, row: Any) -> str | HttpResponse:
-        """Where to go once the row is made, or what to show then."""
+        """The URL to redirect to after a row is created, or the response."""
         return self.list_place(getattr(row, "cluster", None))[0]
 
     def values_of(self, row: Any) -> dict[str, Any]:
-        """More that the texts of a row's pages name."""
+        """Additional values for the texts of a row's pages."""
         return {}
 
     def initial_of_new(self, request: HttpRequest, cluster: Any) -> dict[str, Any] | None:
-        """What the form of a new row shows at first."""
+        """Initial values of the form of a new row."""
         return None
 
     def create(self, request: HttpRequest, **values: Any) -> Any:

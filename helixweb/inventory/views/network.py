@@ -144,7 +144,7 @@ def links_in_use(cluster: Cluster) -> frozenset[Pair]:
 
 
 def links_at_work(cluster: Cluster, *, now: datetime) -> Any:
-    """What the apps above measure of links now; None: nothing."""
+    """Context of links measured by the apps above; None: nothing is measured."""
     answers: Sequence[tuple[object, Any]] = links_at_work_asked.send(
         sender=Cluster, cluster_id=cluster.pk, now=now
     )
@@ -159,7 +159,7 @@ def matrix_view(
     now: datetime,
     opened: Pair | None = None,
 ) -> dict[str, Any]:
-    """Of all nodes; from `GROUPED_FROM` names on of regions, or of the pair that is `opened`."""
+    """The matrix of all nodes; from `GROUPED_FROM` names on, of regions or of the `opened` pair."""
     is_bandwidth, left_out = measure == "bandwidth", 0
     grouped = len(network.names) >= GROUPED_FROM
     if opened is not None and not all(region in network.members for region in opened):
@@ -187,7 +187,7 @@ def matrix_view(
 
 
 def source_and_age(link: KnownLink, *, now: datetime) -> str:
-    """Where the numbers come from and how old they are."""
+    """Origin and age of the link's numbers."""
     shared = _(", of the regions") if link.of_regions else ""
     if link.recorded_at is None:
         return _("%(origin)s%(shared)s, age unknown") % {"origin": _(link.origin), "shared": shared}

@@ -32,7 +32,7 @@ from planner.document import parse_document
 
 
 class ProfileFilter(ListFilter):
-    """Of the list of profiles."""
+    """Filters of the list of profiles."""
 
     model = MODEL_FILTER()
     cluster = CLUSTER_FILTER()
@@ -58,7 +58,7 @@ def profiles(request: HttpRequest) -> HttpResponse:
 @needs(VIEWER, row=Profile)
 @never_cache
 def profile(request: HttpRequest, row: Profile) -> HttpResponse:
-    """Its curve, its memory, and which nodes go by it."""
+    """A profile's page: its curve, its memory, and the nodes that use it."""
     nodes = Node.unscoped.filter(cluster=row.cluster_id, profile_name=row.name)
     context = {
         "profile": row,

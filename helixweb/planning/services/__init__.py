@@ -1,1 +1,1 @@
-"""What people do with plan runs and plans; views and the REST API call these functions."""
+"""Operations on plan runs and plans; views and the REST API call these functions."""

@@ -1,4 +1,4 @@
-"""What would fit, what the baselines reach and no plan exceeds, before a run is started."""
+"""Preview before a run: what fits, what the baselines reach, and the bounds of all plans."""
 
 import json
 from collections import defaultdict

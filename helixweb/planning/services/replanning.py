@@ -1,4 +1,4 @@
-"""From a plan that runs to one for the cluster as it is now, moving few bytes."""
+"""Replanning: from a running plan to one for the current cluster, moving few bytes."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -53,10 +53,10 @@ def objective_of(plan: Plan) -> dict[str, Any]:
 
 
 def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
-    """What is another since the plan was computed, and what it is worth with new weights only.
+    """Changes since the plan was computed, and its value with new weights only.
 
-    `search` is how it was searched for, without the nodes that are silent. `planned` is the value
-    of its objective when it was computed, `value` that of now. Raises InvalidProblem, InvalidRules,
+    `search` has the options of its search, without silent nodes. `planned` is the value of its
+    objective when it was computed, `value` the current one. Raises InvalidProblem, InvalidRules,
     InvalidOptions and ModelDoesNotFit.
     """
     before, after = stored_problem(plan), _problem_now(plan)
@@ -89,7 +89,7 @@ def unmoved(plan: Plan, *, now: datetime) -> dict[str, Any]:
 
 
 def _planned_value(plan: planner.Plan, objective: str) -> float | None:
-    """By estimate for decode throughput, as the plan was chosen for others; None for the flow."""
+    """The estimate for decode throughput; for other objectives the stored value; None for flow."""
     if plan.forecast is None or objective == "flow":
         return None
     is_decode = objective == "decode"
@@ -166,7 +166,8 @@ def adopt_point(run: PlanRun, number: int, *, user: Any) -> PlanRun:
 
 
 def _problem_now(plan: Plan) -> planner.Problem:
-    """Raises InvalidOptions for a model of other layers. Instances need no engine for stages."""
+    """The problem of the current cluster. Raises InvalidOptions if the model's layers changed.
+    Instances need no engine for stages."""
     stored = stored_plan(plan)
     problem = build_problem(plan.cluster, plan.model, is_for_stages=not stored.instances)
     if stored.num_layers != problem.model.num_layers:

@@ -46,7 +46,7 @@ def forecast_to_json(forecast: planner.Forecast) -> dict[str, Any]:
 
 
 def forecast_from_json(values: dict[str, Any]) -> planner.Forecast:
-    """What `forecast_to_json` wrote."""
+    """The inverse of `forecast_to_json`."""
     return _FORECAST.validate_python(values)
 
 
@@ -93,7 +93,7 @@ def run(row: Simulation, lease: Lease) -> jobs.Outcome:
 
 
 def lengths_of(problem: planner.Problem, seed: int) -> Iterator[Lengths]:
-    """Of requests with the means of the problem's workload."""
+    """Lengths of requests with the means of the problem's workload."""
     workload = problem.workload
     return scaled_lengths(
         seed,

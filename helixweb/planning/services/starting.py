@@ -104,7 +104,8 @@ def compute_again(run: PlanRun, *, user: Any) -> PlanRun:
 def _problem(
     cluster: Cluster, model: LanguageModel, user: Any, *, is_for_stages: bool
 ) -> planner.Problem:
-    """Raises InvalidProblem; for a `user`, nodes that lack a profile are measured from then on."""
+    """The problem to plan. Raises InvalidProblem; then for a `user` nodes without a profile are
+    measured."""
     try:
         return build_problem(cluster, model, is_for_stages=is_for_stages)
     except planner.InvalidProblem as error:

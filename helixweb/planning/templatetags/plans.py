@@ -1,4 +1,4 @@
-"""How pages name plans, and their forecasts in sentences: {% load plans %}."""
+"""Template tags for names of plans, and forecasts in sentences: {% load plans %}."""
 
 from django import template
 from django.template.defaultfilters import floatformat
@@ -46,7 +46,7 @@ def estimate_in_words(forecast: PlanForecast) -> str:
 
 @register.filter
 def simulation_in_words(found: SimulatedFigures) -> str:
-    """What was simulated while the search ran, and what came out."""
+    """A sentence on the simulations of a search and their result."""
     conditions = {"seeds": ", ".join(str(seed) for seed in found.seeds)}
     if found.requests_per_s is None:
         simulated = ngettext(

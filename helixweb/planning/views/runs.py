@@ -44,7 +44,7 @@ NODES_PER_PAGE = 100
 
 
 class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Of the list of plan runs; what cannot be read is left out."""
+    """Filters of the list of plan runs; invalid ones are ignored."""
 
     cluster = CLUSTER_FILTER()
     model = MODEL_FILTER()
@@ -137,7 +137,7 @@ def plan_run_node_rules(request: HttpRequest) -> HttpResponse:
 @needs(VIEWER)
 @in_own_turn
 def plan_run_preview(request: HttpRequest) -> HttpResponse:
-    """What fits, as a fragment beside the form."""
+    """The preview of what fits, as a fragment beside the form."""
     cluster = get_object_or_404(Cluster.objects.within(request), pk=query_id(request, "cluster"))
     model = get_object_or_404(LanguageModel, pk=query_id(request, "model"))
     try:
@@ -191,7 +191,7 @@ def _left_out(run: PlanRun, view: PlanContext) -> dict[str, str]:
 
 
 def _stale_profiles(run: PlanRun, view: PlanContext | None) -> list[StaleProfile]:
-    """Of the nodes that hold layers in the plan, as they are now."""
+    """Stale profiles of nodes that hold layers in the plan, as of now."""
     if view is None:
         return []
     names = list(view.plan.placement.layers)

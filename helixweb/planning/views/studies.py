@@ -48,7 +48,7 @@ REPLAN_S = 10.0
 
 
 def studies_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
-    """What the cards of a plan show; `?simulation=` chooses which one in detail."""
+    """Context of a plan's cards; `?simulation=` chooses the one shown in detail."""
     explanation = explanation_of(plan)
     return {
         "plan": plan,
@@ -157,7 +157,7 @@ def what_if(request: HttpRequest, plan: Plan) -> HttpResponse:
 
 
 def _is_valid(request: HttpRequest, form: forms.Form) -> bool:
-    """What is wrong with the fields are messages on the next page."""
+    """Validate a form; its errors become messages on the next page."""
     for name, errors in form.errors.items():
         messages.error(request, f"{form[name].label}: {errors[0]}")
     return form.is_valid()
@@ -173,7 +173,7 @@ def _to_plan(plan: Plan, *, part: str = "") -> HttpResponse:
 @needs(OPERATOR, OPERATOR, row=Plan)
 @in_own_turn
 def replan_plan(request: HttpRequest, plan: Plan) -> HttpResponse:
-    """What has changed since the plan, and what it carries now; POST searches around it."""
+    """Page of changes since the plan, and its value now; POST searches around it."""
     cluster = plan.cluster
     form = ReplanForm(request.POST, cluster=cluster) if request.method == "POST" else None
     if form is not None and form.is_valid():
@@ -201,7 +201,7 @@ def replan_adopt(request: HttpRequest, run: PlanRun) -> HttpResponse:
 
 
 def _standing(plan: Plan) -> dict[str, Any]:
-    """What changed, and what there is without moves, or why there is nothing."""
+    """Context: changes, and the value without moves, or why there is none."""
     try:
         found = replanning.unmoved(plan, now=timezone.now())
     except PlannerError as error:
@@ -234,7 +234,7 @@ def mix_new(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 @needs(VIEWER, of=ModelMix)
 def mix(request: HttpRequest, pk: int) -> HttpResponse:
-    """How far it is, and the plan of each model once it has ended."""
+    """A mix's page: its progress, and the plan of each model once it has ended."""
     last_event_id = events.latest_id()
     row = get_object_or_404(
         ModelMix.objects.within(request).select_related("cluster", "created_by"), pk=pk

@@ -19,7 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("words", nargs=argparse.REMAINDER)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Only by `call_command`, with the words of the command line."""
+        """Run a command from `call_command`, with the arguments of the command line."""
         status = main(options["words"])
         if status:
             sys.exit(status)
