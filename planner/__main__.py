@@ -17,7 +17,7 @@ EXIT_INTERRUPTED = 130
 
 
 class Command(Protocol):
-    """What a module of `planner.commands` has."""
+    """Interface of the modules of `planner.commands`."""
 
     def add_arguments(self, command: argparse.ArgumentParser) -> None: ...
 
@@ -46,7 +46,7 @@ class _OneLineParser(argparse.ArgumentParser):
 
 
 def _commands() -> dict[str, tuple[Command, str]]:
-    """By name. They import much, so not before Ctrl-C is heard."""
+    """Commands by name. Their imports are slow, so Ctrl-C is handled first."""
     from planner.commands import compare, draw, explain, mix, replan, roofline, simulate, solve
 
     return {

@@ -29,7 +29,7 @@ class LayerLimits(NamedTuple):
     both: int
 
     def of(self, first: int, end: int, *, num_layers: int) -> int:
-        """That of layers [first, end)."""
+        """The limit for layers [first, end)."""
         return self[(first == 0) + 2 * (end == num_layers)]
 
     def allow(self, held: LayerRange, *, num_layers: int) -> bool:
@@ -197,9 +197,9 @@ def shared_bytes_per_token(
 
 
 def check_cluster_can_hold_model(problem: Problem) -> None:
-    """Raises ModelDoesNotFit when all nodes together hold fewer layers than the model has.
+    """Raise ModelDoesNotFit when all nodes together hold fewer layers than the model has.
 
-    What passes may still be infeasible where the nodes with room for the ends are few.
+    A problem that passes may still be infeasible if few nodes have room for the model's ends.
     """
     needed = problem.model.num_layers
     limits = [layer_limits(problem, node.name) for node in problem.cluster.nodes]
@@ -225,7 +225,7 @@ def check_cluster_can_hold_model(problem: Problem) -> None:
 
 
 def coverage_tokens_per_s(problem: Problem, placement: Placement) -> list[float]:
-    """What the nodes of every layer compute together: no flow exceeds any of it."""
+    """Joint tokens/s of the nodes of each layer; each is a bound on the flow."""
     coverage = [0.0] * problem.model.num_layers
     for name, held in placement.layers.items():
         speed = throughput_tokens_per_s(problem, name, len(held))

@@ -15,7 +15,7 @@ MINUS_LOGARITHMS = -np.log((np.arange(_LOGARITHMS_SIZE) + 0.5) / _LOGARITHMS_SIZ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How long to anneal and how boldly: `moves` moves, temperature from `hot` down to `cold`."""
+    """An annealing schedule: `moves` moves, temperature from `hot` down to `cold`."""
 
     moves: int
     hot: float

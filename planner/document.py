@@ -41,7 +41,7 @@ class Section:
 
     @classmethod
     def at(cls, value: object, path: str) -> "Section":
-        """Raises InvalidProblem unless `value` is a mapping with text keys."""
+        """A section. Raises InvalidProblem unless `value` is a mapping with text keys."""
         if not isinstance(value, dict):
             raise wrong_type(path, value, "a mapping of keys to values")
         for key in value:
@@ -56,7 +56,7 @@ class Section:
         return f"{self.path}.{key}" if self.path else key
 
     def allow_only(self, *known: str) -> None:
-        """Raises InvalidProblem for a key that the format does not know."""
+        """Raise InvalidProblem for an unknown key."""
         for key in self.values:
             if key not in known:
                 raise InvalidProblem(

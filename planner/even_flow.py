@@ -208,7 +208,7 @@ def _even_connections(
 
 
 def _products(graph: FlowGraph, carries: Floats) -> Floats:
-    """For every edge what its ends carry, multiplied, over what its tail's successors carry."""
+    """For every edge, the product of its ends' flows over the sum of its tail's successors'."""
     count = len(graph.names)
     tails, heads = graph.tails[count:], graph.heads[count:]
     following = np.bincount(tails, carries[heads], minlength=graph.num_vertices)

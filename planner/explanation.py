@@ -92,7 +92,7 @@ def marginal_values(
     search_s: float = 0.0,
     cancel: CancelToken | None = None,
 ) -> tuple[MarginalValue, ...]:
-    """What one more node of each kind and 10 % more of each limiting bandwidth would bring.
+    """Values of one more node of each kind and of 10 % more of each limiting bandwidth.
 
     `search_s` seconds of replanning for each kind of node; 0: kept layers only. Sorted, the most
     valuable first. The rules of `options` hold; an added node is never pinned or excluded.
@@ -163,7 +163,7 @@ def _best_with_added_node(
 def _ranges_of_others(
     problem: Problem, placement: Placement, before: float
 ) -> list[tuple[float, int, LayerRange]]:
-    """Of every component what its nodes hold and the last node can; no bound on its value."""
+    """For every component, its nodes' layers and a range for the last node, without a bound."""
     name = problem.cluster.nodes[-1].name
     return [
         (math.inf, component, held)
@@ -249,7 +249,7 @@ def _with_fewest_more_nodes(
 
 
 def _tight_layers(problem: Problem, placement: Placement, flow: Flow) -> list[list[int]]:
-    """Of every component the layers whose nodes compute no more than the component's flow."""
+    """For every component, the layers whose nodes compute no more than the component's flow."""
     enters = {edge.target: edge.flow_tokens_per_s for edge in flow.edges if edge.source == SOURCE}
     tight = []
     for part in placement.parts:
@@ -271,7 +271,7 @@ def _windows(layers: list[int], *, longest: int) -> list[LayerRange]:
 
 
 def _tight_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[str]:
-    """Where several ranges of layers limit the flow alike, though a cut names one of them only."""
+    """Sentences on all ranges of layers that limit the flow equally; a cut names only one."""
     if flow.value_tokens_per_s <= 0:
         return
     tight_layers = _tight_layers(problem, placement, flow)

@@ -55,9 +55,9 @@ def restricted_problem(problem: Problem, rules: PlacementRules) -> Problem:
 
 
 def check_rules(problem: Problem, rules: PlacementRules) -> None:
-    """Raises InvalidRules for rules that contradict the problem, ModelDoesNotFit for too little.
+    """Raise InvalidRules for rules that contradict the problem, ModelDoesNotFit for lack of room.
 
-    What passes may still be infeasible, when pins cut the layers so that no ranges fit between.
+    Rules that pass may still be infeasible, when pins leave gaps that no ranges fit.
     """
     restricted = restricted_problem(problem, rules)
     for name, pin in rules.pinned.items():
@@ -79,7 +79,7 @@ def check_rules(problem: Problem, rules: PlacementRules) -> None:
 
 
 def conform(problem: Problem, placement: Placement, rules: PlacementRules) -> Placement:
-    """What of a placement fits the problem and the rules; pinned nodes get their pins.
+    """The part of a placement that fits the problem and the rules; pinned nodes get their pins.
 
     Nodes that are gone or excluded are left out. Nodes that hold too much keep their first layers.
     Components stay, unless a pin gives layers to a node that was in none.
@@ -148,7 +148,7 @@ def _limited(
 
 
 def _longest_end(limits: LayerLimits, held: LayerRange, *, num_layers: int) -> int:
-    """Where the longest allowed part of `held` ends that begins at its first layer."""
+    """End of the longest allowed part of `held` from its first layer on."""
     for end in range(min(held.end, num_layers), held.first, -1):
         if end - held.first <= limits.of(held.first, end, num_layers=num_layers):
             return end
@@ -167,7 +167,7 @@ def _what_limits(problem: Problem, name: str, pin: LayerRange, limit: int) -> st
 
 
 def _check_memory(problem: Problem, restricted: Problem, rules: PlacementRules) -> None:
-    """Where the rules, not the memory, take too much, they are what to change."""
+    """Raise an error that names the rules, if they and not the memory leave too little room."""
     check_cluster_can_hold_model(problem)
     try:
         check_cluster_can_hold_model(restricted)
@@ -178,7 +178,7 @@ def _check_memory(problem: Problem, restricted: Problem, rules: PlacementRules) 
 
 
 def check_reach(problem: Problem) -> None:
-    """Raises ModelOutOfReach where no placement at all can carry flow, for want of links.
+    """Raise ModelOutOfReach if no placement can carry flow because links are missing.
 
     Nodes that no way from the coordinator and back to it passes can hold nothing of use.
     """
@@ -218,7 +218,7 @@ def check_reach(problem: Problem) -> None:
 
 
 def _reached(begun: Bools, leads: Bools) -> Bools:
-    """What can be reached from where it is begun, itself included; leads[i, k]: from i to k."""
+    """Vertices reachable from `begun`, including these; leads[i, k]: from i to k."""
     reached = begun
     while True:
         further: Bools = reached | leads[reached].any(axis=0)

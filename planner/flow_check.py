@@ -35,7 +35,7 @@ def nearly_equal(left: float, right: float) -> bool:
 
 
 def check_flow(flow: Flow, *, problem: Problem | None = None) -> None:
-    """Raises FlowCheckFailed unless the flow is feasible, conserved and equal to its cut.
+    """Raise FlowCheckFailed unless the flow is feasible, conserved and equal to its cut.
 
     `problem` may be left out when no bandwidth is shared.
     """
@@ -82,7 +82,7 @@ def flow_value_by_second_method(
 
 
 def _value_by_preflow_push(graph: FlowGraph) -> float:
-    """In whole units, of which no flow has more than 2**40: preflow-push needs integers."""
+    """Max flow by preflow-push, in integer units, at most 2**40."""
     from networkx.algorithms.flow import preflow_push  # takes a while to load
 
     ample = compute_through_source(graph)
@@ -135,7 +135,7 @@ def _check_cut(flow: Flow) -> None:
 def _bytes_per_token(
     problem: Problem, edge: EdgeFlow, shared: SharedBandwidth, *, members: Collection[str]
 ) -> float:
-    """What a token on this connection takes of a shared bandwidth; 0 if it does not pass it."""
+    """Bytes per token of this connection on a shared bandwidth; 0 if it does not use it."""
     ends = {
         "egress": COORDINATOR if edge.source == SOURCE else edge.source,
         "ingress": COORDINATOR if edge.target == SINK else edge.target,
@@ -166,7 +166,7 @@ def _check_shared(problem: Problem, flow: Flow) -> None:
 
 
 def _check_prices(problem: Problem, flow: Flow) -> None:
-    """Every path pays at least 1 and all limits together cost the flow: so none is larger.
+    """Check that every path costs at least 1 and all limits together the flow: so it is maximal.
 
     (Weak duality: the flow's tokens pay for every limit that they use, and use no more of it than
     there is.)

@@ -109,7 +109,7 @@ class FlowGraphs:
         )
 
     def graph_of(self, placement: Placement) -> FlowGraph:
-        """Every valid connection that has a link and, with a hop limit, that the limit leaves.
+        """The graph of all valid connections with a link, within the hop limit if there is one.
 
         Acyclic, because every connection leads to a later end. Raises InvalidPlacement.
         """
@@ -179,7 +179,7 @@ def check_placement(
     *,
     limits_of: Mapping[str, LayerLimits] | None = None,
 ) -> None:
-    """Raises InvalidPlacement for an unknown node, layers beyond the model, or too many layers.
+    """Raise InvalidPlacement for an unknown node, layers beyond the model, or too many layers.
 
     `limits_of` are those of all nodes, where they are known already.
     """
@@ -251,7 +251,7 @@ def _shared_bytes_per_token(problem: Problem, graph: FlowGraph, shared: SharedBa
 
 
 def _stages_up_to(graph: FlowGraph, *, least: bool) -> Integers:
-    """For every node the least or most stages on a way to its end; _UNREACHED without any way.
+    """For every node the least or most stages of a path to its end; _UNREACHED without any path.
 
     All ways grow by one stage at a time; edges without capacity lead nowhere.
     """

@@ -39,7 +39,7 @@ class IntegerFlow:
 
 
 def integers(values: IntegerArray | Sequence[int]) -> IntegerArray:
-    """As the compiled code wants them."""
+    """An array in the form of the compiled code."""
     return np.ascontiguousarray(values, dtype=np.int64)
 
 

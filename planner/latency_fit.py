@@ -127,7 +127,7 @@ def _not_negative(relative_PF: NDArray[np.float64]) -> NDArray[np.float64]:
 def _standard_errors(
     relative_PF: NDArray[np.float64], parameters_F: NDArray[np.float64]
 ) -> Terms | None:
-    """Of those parameters that are above 0; 0 for the others, which a bound holds."""
+    """Standard errors of parameters above 0; 0 for the others, which are at their bound."""
     free_F = parameters_F > 0
     spare = len(relative_PF) - int(free_F.sum())
     if spare < 1:

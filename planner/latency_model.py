@@ -1,4 +1,4 @@
-"""How long an engine takes for a batch, fitted to a short sweep (Xiong et al. §3.1).
+"""Latency model of an engine's batches, fitted to a short sweep (Xiong et al. §3.1).
 
 With batch size b, prompts of I tokens and a context of c tokens,
 
@@ -38,7 +38,7 @@ class Fit:
     several_s: float = 0.0
 
     def seconds(self, batch: float, tokens: float) -> float:
-        """What the equation says."""
+        """Seconds by the equation."""
         both, per_request, per_token, base = self.parameters
         several_s = self.several_s if batch > 1 else 0.0
         return both * batch * tokens + per_request * batch + per_token * tokens + base + several_s

@@ -36,7 +36,7 @@ _AMPLE_TOKENS_PER_S = 2.0**32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowThroughNodes:
-    """Of a max flow its value, what passes each node, and the nodes of its minimum cut."""
+    """Value of a max flow, the flow of each node, and the nodes of its minimum cut."""
 
     value_tokens_per_s: float
     nodes: Mapping[str, NodeFlow]
@@ -78,7 +78,7 @@ def flow_value_tokens_per_s(problem: Problem, graph: FlowGraph) -> float:
 
 
 def flow_through_nodes(problem: Problem, graph: FlowGraph) -> FlowThroughNodes:
-    """What `max_flow` says of nodes, without the time for connections; `graph`: the placement's."""
+    """As `max_flow`, for nodes only and faster; `graph` is the placement's."""
     found = _solved(graph, gates_of(problem, graph))
     is_cut = found.edge_prices_E > 0 if isinstance(found, LinearFlow) else found.crosses_cut_E
     return FlowThroughNodes(
@@ -114,7 +114,7 @@ class _AugmentedFlow:
 
 
 def _solved(graph: FlowGraph, gates: tuple[Gate, ...]) -> _AugmentedFlow | LinearFlow:
-    """By augmenting paths, as if bandwidth were not shared; the linear program if it matters."""
+    """Max flow by augmenting paths without shared bandwidth; by the linear program if it binds."""
     ample = np.minimum(graph.capacities_tokens_per_s, _AMPLE_TOKENS_PER_S)
     whole = maximum_flow(
         IntegerNetwork(
@@ -177,7 +177,7 @@ def _shared_flows(gates: tuple[Gate, ...], flow_E: Floats) -> tuple[SharedFlow, 
 
 
 def _edge_flows(graph: FlowGraph, flow_E: Floats) -> tuple[EdgeFlow, ...]:
-    """Of connections, sorted by their ends."""
+    """Flows of connections, sorted by their ends."""
     start = len(graph.names)
     capacities = graph.capacities_tokens_per_s[start:].tolist()
     connections = sorted(

@@ -23,7 +23,7 @@ _LOGIT_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """What a stage needs, in bytes; `kv_minimum` is the least KV cache that is of use."""
+    """Memory of a stage in bytes; `kv_minimum` is the least useful KV cache."""
 
     weights: float
     activations: float
@@ -32,7 +32,7 @@ class StageMemory:
 
     @property
     def fixed(self) -> float:
-        """All but KV cache."""
+        """Bytes of all but KV cache."""
         return self.weights + self.activations + self.reserve
 
     @property
@@ -41,7 +41,7 @@ class StageMemory:
         return self.fixed + self.kv_minimum
 
     def kv_bytes(self, budget_bytes: float) -> float:
-        """What a budget leaves for KV cache; below 0 where even the rest does not fit."""
+        """Bytes that a budget leaves for KV cache; below 0 if even the rest does not fit."""
         return budget_bytes - self.fixed
 
 
@@ -76,7 +76,7 @@ class StepShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMemory:
-    """What a model takes on one kind of node, in bytes.
+    """Memory of a model on one kind of node, in bytes.
 
     `first`, `last` and `both` are the weights that a stage with these ends of the model holds
     beside its layers: with tied embeddings `both` is less than the sum. A step needs `activations`,
@@ -97,7 +97,7 @@ class ModelMemory:
     reserve: float = 0.0
 
     def stage(self, layers: int, *, has_first: bool, has_last: bool) -> StageMemory:
-        """What a stage of so many layers with those ends needs."""
+        """Memory of a stage of so many layers with those ends."""
         ends = {(True, False): self.first, (False, True): self.last, (True, True): self.both}
         pages = -(-self.kv_minimum.tokens // self.page_tokens) * self.kv_minimum.requests
         return StageMemory(
@@ -108,14 +108,14 @@ class ModelMemory:
         )
 
     def kv_room_token_layers(self, budget_bytes: float, stage: StageMemory) -> float:
-        """What a budget leaves a stage for KV cache, in tokens x layers; whole pages only."""
+        """KV room of a stage within a budget, in tokens x layers; whole pages only."""
         page = self.page_tokens * self.kv_token
         return max(0.0, stage.kv_bytes(budget_bytes) // page * self.page_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """What a budget holds of a model: the memory part of a compute profile.
+    """Layers and KV room within a budget: the memory part of a compute profile.
 
     `kv_token_layers[j-1]` is the KV room beside j layers in the middle of the model.
     """
@@ -131,7 +131,7 @@ def node_room(
     budget_bytes: float,
     num_layers: int,
 ) -> NodeRoom:
-    """By `memory_of(layers, has_first, has_last)`, which may run smaller steps where room is short.
+    """Room by `memory_of(layers, has_first, has_last)`, which may use smaller steps if needed.
 
     An end's KV room is counted at its scarcest number of layers.
     """

@@ -67,7 +67,7 @@ def slow_link_bounds_tokens_per_s(
 
 
 def _usable(problem: Problem, links: LinkTable, bound: float) -> dict[str, float]:
-    """What no flow reaches, no link limits: nodes stay alike as long as their links are ample."""
+    """Limit of each node by its links; inf above the bound, so nodes with ample links are equal."""
     return {
         name: tokens_per_s if tokens_per_s < bound else math.inf
         for name, tokens_per_s in links.usable_tokens_per_s(problem).items()

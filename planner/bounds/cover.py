@@ -36,7 +36,7 @@ class CoverTable:
         return carried
 
     def items_of(self, *, units: int, at_least: int = 0) -> Counter[int]:
-        """How many of each item the cheapest cover of `units` by `at_least` items takes."""
+        """Items of the cheapest cover of `units` by `at_least` items, with their counts."""
         chosen: Counter[int] = Counter()
         left, missing = units, at_least
         while left > 0 or missing > 0:

@@ -202,7 +202,7 @@ class _Crossing:
         return best_gain, has_fresh
 
     def _add_mixed(self, prices: Floats, mixed_price: float) -> tuple[float, bool]:
-        """For every group its cheapest cover with an item of another: two of these, then any."""
+        """Add each group's cheapest cover with an item of another: two of these, then any."""
         anything: CoverTable = cheapest_covers(prices, self._units, target_units=tuned.UNITS)
         left = np.maximum(0, tuned.UNITS - self._units[:, None] - self._units[None, :])
         total = prices[:, None] + prices[None, :] + anything.price_of[0][left]

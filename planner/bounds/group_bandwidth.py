@@ -1,4 +1,4 @@
-"""What all that leaves, or enters, a group of nodes shares, in tokens/s of activations."""
+"""Bandwidth shared by all traffic out of, or into, a group of nodes, in tokens/s of activations."""
 
 import math
 from collections import Counter

@@ -25,7 +25,7 @@ class LinkTable:
         self.tokens_per_s: Floats = bandwidth * (1.0 / problem.model.activation_bytes_per_token)
 
     def usable_tokens_per_s(self, problem: Problem) -> dict[str, float]:
-        """What reaches and leaves each node over all its links: no node's flow exceeds it."""
+        """Bound on each node's flow: the bandwidth of all its links, in and out."""
         entering, leaving = self.tokens_per_s.sum(axis=0), self.tokens_per_s.sum(axis=1)
         shares = group_bandwidths(problem, {name: (name,) for name in self.names})
         usable = {}
@@ -39,14 +39,14 @@ class LinkTable:
         return usable
 
     def crossing_tokens_per_s(self, members: Collection[str]) -> tuple[float, float]:
-        """What all links out of a group of nodes, and all links into it, carry together."""
+        """Joint capacity of all links out of a group of nodes, and of all links into it."""
         inside = np.zeros(len(self.names), dtype=np.bool_)
         inside[[self.number_of[name] for name in members]] = True
         out = float(self.tokens_per_s[np.ix_(inside, ~inside)].sum())
         return out, float(self.tokens_per_s[np.ix_(~inside, inside)].sum())
 
     def fewest_links(self, source: list[str], target: list[str], flow: float) -> float:
-        """How many links from `source` to `target`, at least, carry the flow; inf: all do not."""
+        """Least number of links from `source` to `target` that carry the flow; inf if none do."""
         rows = [self.number_of[name] for name in source]
         columns = [self.number_of[name] for name in target]
         fastest_first = np.sort(self.tokens_per_s[np.ix_(rows, columns)], axis=None)[::-1]

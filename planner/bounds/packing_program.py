@@ -44,7 +44,7 @@ class PackingProgram:
         self.add_rows(row_limits)
 
     def add_rows(self, limits: Sequence[float]) -> None:
-        """More rows, which no column uses yet."""
+        """Add rows, which no column uses yet."""
         nothing = np.array([], dtype=np.int32)
         for limit in limits:
             self._solver.addRow(-highspy.kHighsInf, float(limit), 0, nothing, np.array([]))
@@ -74,11 +74,11 @@ class PackingProgram:
         return True
 
     def close_column(self, number: int) -> None:
-        """Nothing of the column may be taken any more."""
+        """Fix the column at 0."""
         self._solver.changeColBounds(number, 0.0, 0.0)
 
     def solve(self) -> PackingSolution:
-        """Raises LinearProgramFailed."""
+        """Solve the linear program. Raises LinearProgramFailed."""
         self._solver.run()
         status = self._solver.getModelStatus()
         if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):

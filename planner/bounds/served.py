@@ -94,7 +94,7 @@ def served_bounds_tokens_per_s(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ways:
-    """What a node may do: way w is to hold `layers_W` layers as a node of kind `kind_W`.
+    """Options of nodes: way w is to hold `layers_W` layers as a node of kind `kind_W`.
 
     `tokens_per_s_WB` with `_BATCHES` decodes at a time, never less than between two of them.
     """
@@ -193,7 +193,7 @@ class _Search:
         return True
 
     def _possible(self, cells: _Cells) -> _Cells:
-        """Without those in which all nodes together serve less than the cell's least.
+        """Cells without those in which all nodes together serve less than the cell's least.
 
         Least over prices of time of what the nodes are worth: any price proves it, and the worth
         is convex in the price.
@@ -269,7 +269,7 @@ class _Search:
         self._program.add_column(use | {row: -count for row, count in nodes}, value=0.0)
 
     def _columns(self, cells: _Cells) -> tuple[Floats, Floats]:
-        """Of every cell, way and batch: tokens/s of all layers, and seconds used beyond its own."""
+        """By cell, way and batch: tokens/s of all layers, and seconds used beyond its own."""
         ways = self._ways
         high_s_C = cells.high_C2[:, 1]
         with np.errstate(divide="ignore"):
@@ -358,7 +358,7 @@ def _not_below(tokens_B: Floats, most: float, *, origin: float) -> Floats:
 
 
 def _prompt_s_per_token(times: LayerTimes, chunk: int | None) -> float:
-    """What a layer takes at least for a prompt's token in steps of up to `chunk`."""
+    """Least seconds of a layer for a prompt's token in steps of up to `chunk`."""
     sizes = [tokens for tokens, _ in times.prompt if chunk is None or tokens <= chunk]
     if chunk is None:
         sizes.append(_FAR * times.prompt[-1][0])

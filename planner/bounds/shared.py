@@ -48,7 +48,7 @@ def shared_bound_tokens_per_s(problem: Problem) -> float:
 def _least_of_groups(
     problem: Problem, members_of: Mapping[str, frozenset[str]]
 ) -> dict[frozenset[str], dict[str, float]]:
-    """What leaves and what enters each group of nodes that shares some bandwidth, in bytes/s."""
+    """Least bytes/s out of and into each group of nodes that shares some bandwidth."""
     bandwidth: dict[frozenset[str], dict[str, float]] = {}
     for share in problem.cluster.shared:
         group = members_of[share.name] - {COORDINATOR}
@@ -93,7 +93,7 @@ def _groups_bound(problem: Problem, links: LinkTable, groups: Mapping[str, list[
 
 
 def _coordinator_bound(problem: Problem, share: SharedBandwidth, members: frozenset[str]) -> float:
-    """Every token passes what the coordinator's own ways in and out share."""
+    """Bound by bandwidth that the coordinator's links share: every token passes it."""
     passes = COORDINATOR in members and (share.scope == "nic" or len(members) == 1)
     return share.bandwidth_bytes_per_s / problem.model.token_bytes if passes else math.inf
 

@@ -104,7 +104,7 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def _placers(parsed: argparse.Namespace) -> list[str]:
-    """Those to plan by: the one that is chosen, where there is time and no list of them."""
+    """Placers to compare: those listed, else the chosen one if there is time for it."""
     if parsed.placers is None:
         return [] if parsed.time_limit_s is None else [parsed.placer]
     names = list(PLACERS) if parsed.placers == "all" else parsed.placers.split(",")
@@ -151,7 +151,7 @@ def _rows(
 def _baselines(
     problem: Problem, options: PlanOptions, bound: float, *, simulates: bool
 ) -> Iterator[_Row]:
-    """Where the objective is served tokens, what they serve by the seeds of a plan's forecast."""
+    """Rows of baselines; for served tokens, simulated with the seeds of a plan's forecast."""
     options = replace(options, rules=options.rules.once_restricted)
     trials = None if options.objective == "flow" else serving_trials(problem, options)
     seeds = (options.seed + 1, options.seed + 2)

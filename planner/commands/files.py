@@ -42,7 +42,7 @@ def read_text(path: Path) -> str:
 
 
 def check_writable(output: Path) -> None:
-    """Before the search, not after it."""
+    """Check that a file can be written, before the search."""
     if output.is_dir():
         raise IsADirectoryError(f"{output} is a directory; name a file")
     if output.exists() and not output.is_file():

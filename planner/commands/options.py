@@ -30,7 +30,7 @@ def add_plan_options(command: argparse.ArgumentParser, *, time_limit_s: float | 
 
 
 def add_search_options(command: argparse.ArgumentParser, *, time_limit_s: float | None) -> None:
-    """What to search for, and how."""
+    """Add options for the search and its objective."""
     add_option(
         command,
         _OPTIONS["time_limit_s"],

@@ -21,7 +21,7 @@ from planner.serialization.problem_file import profile_to_dict
 
 
 class IncompleteSheet(PlannerError, ValueError):
-    """Some numbers of a GPU, and not all; the message names those that are missing."""
+    """Numbers of a GPU are incomplete; the message names the missing ones."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def _sheet(parsed: argparse.Namespace) -> DataSheet:
-    """That of the GPU, or what is given instead: all of it. Raises UnknownGpu, IncompleteSheet."""
+    """The GPU's data sheet, or the given numbers. Raises UnknownGpu, IncompleteSheet."""
     numbers = {
         "--memory-bytes": parsed.memory_bytes,
         "--bytes-per-s": parsed.bytes_per_s,
@@ -86,7 +86,7 @@ def _sheet(parsed: argparse.Namespace) -> DataSheet:
 
 
 def _shape(path: Path) -> tuple[LayerShape, int, Vocabulary | None]:
-    """Of the decoder that a config describes, and its layers; the vocabulary if it says one.
+    """Shape of a config's decoder layer, number of layers, and the vocabulary if it has one.
 
     Raises InvalidProblem.
     """

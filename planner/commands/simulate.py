@@ -151,7 +151,7 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def _check_workload(parsed: argparse.Namespace) -> None:
-    """Raises InvalidWorkload for options that the workload lacks, or would pass over."""
+    """Raise InvalidWorkload for options that the workload lacks, or would ignore."""
     workload = parsed.workload
     if workload == "backlog":
         for key in ("rate", "share"):

@@ -116,7 +116,7 @@ def method_lines(plan: Plan) -> list[str]:
 
 
 def _of_what(plan: Plan) -> str:
-    """What the bound is of, where flow is not what the plan was made for."""
+    """Names the quantity of the bound, if the objective is not flow."""
     if plan.forecast is None:
         return ""
     if plan.forecast.upper_bound is not None:

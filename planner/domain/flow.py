@@ -34,7 +34,7 @@ class NodeFlow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFlow:
-    """What the members of a shared bandwidth send or receive through it, in bytes/s."""
+    """Use of a shared bandwidth by its members, in bytes/s."""
 
     name: Name
     bandwidth_bytes_per_s: Annotated[float, POSITIVE]
@@ -46,7 +46,7 @@ PriceKind = Literal["node", "connection", "shared"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What one more unit of a limit is worth: tokens/s per token/s, or per byte/s if shared.
+    """Value of one more unit of a limit: tokens/s per token/s, or per byte/s if shared.
 
     `name` is a node's, the two ends of a connection, or a shared bandwidth's.
     """

@@ -83,7 +83,7 @@ class DegreeRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodForecast:
-    """What one way to serve is predicted to write; None where it cannot be, as `remark` says."""
+    """Predicted output of one method to serve; None if impossible, see `remark`."""
 
     method: str
     output_tokens_per_s: float | None
@@ -92,7 +92,7 @@ class MethodForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodChoice:
-    """How the planner came to instances, or not: every way it weighed, and every degree."""
+    """Reasons for or against instances: every method compared, and every degree."""
 
     chosen: str
     candidates: tuple[MethodForecast, ...]

@@ -67,8 +67,8 @@ class LayerTimes:
                     )
 
     def held(self, layers: int, *, has_head: bool) -> "LayerTimes":
-        """For a stage of so many layers: what a step takes beside them, dealt to them. So many
-        times the seconds of these is a whole step. `has_head`: the model's last is among them."""
+        """Times for a stage of so many layers, with the other time of a step divided among them: a
+        step takes `layers` times these seconds. `has_head`: they include the model's last layer."""
         prompt_s, decode_s = self._beside_s("prompt", has_head), self._beside_s("decode", has_head)
         if prompt_s == decode_s == 0:
             return self
@@ -78,7 +78,7 @@ class LayerTimes:
         )
 
     def shared_s(self, *, has_head: bool) -> float:
-        """What `held` counts for prompts and for decodes, and a step of both takes only once."""
+        """Seconds that `held` counts for prompts and for decodes, but a step of both has once."""
         return min(self._beside_s("prompt", has_head), self._beside_s("decode", has_head))
 
     def _beside_s(self, phase: str, has_head: bool) -> float:
@@ -101,7 +101,7 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """What the published system puts into one batch, by layers held: entry j-1 for j layers."""
+    """Batch limits of the published system by layers held: entry j-1 for j layers."""
 
     prompt_max_requests: tuple[Count, ...]
     decode_max_tokens: tuple[Count, ...]

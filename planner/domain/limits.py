@@ -1,7 +1,7 @@
-"""What numbers and names a problem may contain, declared at the fields that have them.
+"""Limits of a problem's numbers and names, declared at their fields.
 
-The largest numbers are each far beyond any machine of today. Together they keep flows within 63
-bits, tables of step times within a few MB, and every quotient finite.
+The limits are far beyond any machine of today. Together they keep flows within 63 bits, tables of
+step times within a few MB, and every quotient finite.
 """
 
 import functools
@@ -48,7 +48,7 @@ MAX_PRICE = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Of the numbers of a field: `Annotated[float, Range(0, MAX_SECONDS)]`; of each, if several.
+    """Range of a field's numbers: `Annotated[float, Range(0, MAX_SECONDS)]`; of each, if several.
 
     They are finite. `above`: they must be greater than `least`.
     """
@@ -58,7 +58,7 @@ class Range:
     above: bool = False
 
     def remedy(self, value: float) -> str:
-        """What would be right, "" if the value is."""
+        """The remedy for a wrong value; "" if it is valid."""
         if self.least < value <= self.most and value < math.inf:  # nearly always
             return ""
         if self.above and not value > self.least:
@@ -72,7 +72,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class NotBlank:
-    """Of a text that must say something."""
+    """A text must not be blank."""
 
     def remedy(self, value: str) -> str:
         return "" if value.strip() else "give it a name"
@@ -80,7 +80,7 @@ class NotBlank:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Of a field that is a Literal."""
+    """A value must be one of a Literal's."""
 
     choices: tuple[str, ...]
 
@@ -100,7 +100,7 @@ Price: TypeAlias = Annotated[float, Range(0, MAX_PRICE, above=True)]
 def check(
     where: str, value: Any, limit: Limit, *, error: type[PlannerError] = InvalidProblem
 ) -> None:
-    """Raises the error with `where`, the value and the remedy."""
+    """Raise the error with `where`, the value and the remedy unless the value is valid."""
     remedy = limit.remedy(value)
     if remedy:
         shown = repr(value) if isinstance(value, str) else f"{value:g}"
@@ -110,7 +110,7 @@ def check(
 def check_fields(
     record: "DataclassInstance", where: str = "", *, error: type[PlannerError] = InvalidProblem
 ) -> None:
-    """Raises the error for a field beyond what its type declares; `where` begins its name."""
+    """Raise the error for a field outside its declared limits; `where` begins its name."""
     for name, limit in _limits_of(type(record)):
         value = getattr(record, name)
         if isinstance(value, tuple):
@@ -128,7 +128,7 @@ def _limits_of(kind: "type[DataclassInstance]") -> tuple[tuple[str, Limit], ...]
 
 
 def limits_of(hint: object) -> Iterator[Limit]:
-    """What a type declares of its values, one or several, None aside."""
+    """Limits that a type declares for its values, one or several, except None."""
     if get_origin(hint) is Literal:
         yield OneOf(get_args(hint))
     elif get_origin(hint) in (Annotated, Union, UnionType, tuple):

@@ -1,4 +1,4 @@
-"""What the planner must know of a model: layers and bytes."""
+"""A model as the planner sees it: layers and bytes."""
 
 from dataclasses import dataclass
 from typing import Annotated

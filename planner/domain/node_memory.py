@@ -1,4 +1,4 @@
-"""What the model's two ends cost a node: the embedding beside the first layer, the head beside
+"""Memory of the model's two ends on a node: the embedding beside the first layer, the head beside
 the last.
 
 A compute profile's `max_layers` and KV room hold for layers in the middle of the model. A node that

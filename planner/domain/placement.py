@@ -31,7 +31,7 @@ class LayerRange:
         return f"[{self.first}, {self.end})"
 
     def beyond(self, held: "LayerRange | None") -> int:
-        """How many of the layers `held` has not: to be loaded by a node that holds these."""
+        """Number of these layers that are not in `held`: those a node with `held` must load."""
         if held is None:
             return len(self)
         return len(self) - max(0, min(self.end, held.end) - max(self.first, held.first))
@@ -89,7 +89,7 @@ class Placement:
         )
 
     def without(self, names: Collection[str]) -> "Placement":
-        """What the other nodes hold; components that lose all their nodes are removed."""
+        """The placement without these nodes; components that lose all their nodes are removed."""
         layers = {name: held for name, held in self.layers.items() if name not in names}
         left = tuple(part for names in self.components if (part := names.intersection(layers)))
         return replace(self, layers=layers, components=left if len(left) > 1 else ())

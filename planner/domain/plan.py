@@ -31,7 +31,7 @@ class Incumbent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is deployed. `flow` was recomputed from `placement` by a second method.
+    """A plan to deploy. `flow` was recomputed from `placement` by a second method.
 
     `routing_weights[u][v]` is the weight of v among u's successors (Helix §5.1); u is `source`
     or a node, v a node or `sink`. `hops` is the flow-weighted mean number of stages. `max_hops` is

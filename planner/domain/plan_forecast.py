@@ -13,7 +13,7 @@ LimitPercentile = Literal["p50", "p95"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Of durations, in seconds."""
+    """Percentiles of durations, in seconds."""
 
     p50_s: float
     p95_s: float
@@ -25,7 +25,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimatedFigures:
-    """By `planner.estimate`, while requests always wait: means, without the wait for KV room."""
+    """Figures by `planner.estimate` while requests always wait: means, without wait for KV room."""
 
     decode_tokens_per_s: float
     ttft_s: float
@@ -35,7 +35,7 @@ class EstimatedFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFigures:
-    """By `planner.simulator`, means over `seeds`.
+    """Figures by `planner.simulator`, means over `seeds`.
 
     `requests_per_s` is the offered rate; None where requests always wait, and TTFT and end-to-end
     times then begin when a request is let in. Runs are short: minutes of a plan's life. Of large

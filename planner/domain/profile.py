@@ -20,7 +20,7 @@ from planner.domain.node_memory import NodeMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeProfile:
-    """What a node does when it holds j layers, for j = 1 .. max_layers.
+    """Speed and KV room of a node that holds j layers, for j = 1 .. max_layers.
 
     `tokens_per_s[j-1]` is the paper's T_j; `kv_capacity_token_layers[j-1]` is the room left for
     KV cache, in tokens x layers. With `memory` these hold for layers in the middle of the model,

@@ -76,7 +76,7 @@ class PlacementRules:
 
     @property
     def once_restricted(self) -> "PlacementRules":
-        """What is left to honour in a problem that `restricted_problem` made: pins and hops."""
+        """The rules that remain in a problem of `restricted_problem`: pins and hops."""
         return PlacementRules(max_hops=self.max_hops, pinned=self.pinned)
 
     def about(self, names: Collection[str]) -> "PlacementRules":
@@ -91,6 +91,6 @@ class PlacementRules:
         )
 
     def open_layers(self, num_layers: int) -> int:
-        """How many of the model's layers no pin holds."""
+        """Number of the model's layers that no pin holds."""
         held = {layer for pin in self.pinned.values() for layer in range(pin.first, pin.end)}
         return num_layers - len(held)

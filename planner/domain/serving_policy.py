@@ -1,4 +1,4 @@
-"""How nodes batch, links transmit and requests are admitted: what a forecast is a forecast of."""
+"""Serving policy of a forecast: how nodes batch, links transmit and requests are admitted."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

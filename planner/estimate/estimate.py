@@ -15,7 +15,7 @@ from planner.estimate.model import model_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a plan sustains under a policy while requests always wait.
+    """Estimated throughput of a plan under a policy while requests always wait.
 
     TTFT and TPOT are means over requests, without the wait for KV room. `held` is the number of
     requests in flight.
@@ -64,7 +64,7 @@ class Estimator:
         )
 
     def of_spread(self, placement: Placement, spread: Spread) -> Estimate:
-        """As `of`, for requests that are spread so."""
+        """As `of`, with this spread of requests."""
         components = tuple(
             sustained(self.model, load, self.figures.tables)
             for load in loads_of(self.figures, placement, spread)

@@ -34,7 +34,7 @@ from planner.native import POINTER, REAL, REALS, function
 
 
 class Sustained(NamedTuple):
-    """Of one component; all 0 where nothing can be served within the limits.
+    """Result for one component; all 0 if nothing can be served within the limits.
 
     `held` is the number of requests in flight. `round_trip_s` is the time per output token.
     """

@@ -1,4 +1,4 @@
-"""What an estimate must know of request lengths: means, and how long what is in flight is."""
+"""Statistics of request lengths for estimates: means, and lengths of requests in flight."""
 
 import itertools
 from collections.abc import Iterable
@@ -34,7 +34,8 @@ class LengthStatistics:
 
     @classmethod
     def of(cls, requests: Iterable[Lengths]) -> "LengthStatistics":
-        """Of a finite sample. The reservation: the prompt and the mean output, or what is out."""
+        """Statistics of a sample. Reservations: the prompt and the mean output, or the actual output
+        if it is longer."""
         pairs = [(request.prompt_tokens, request.output_tokens) for request in requests]
         if not pairs:
             raise InvalidLengths("there are no requests to take lengths from; give at least one")

@@ -84,7 +84,7 @@ class Load:
 
 
 class NodeFigures:
-    """What the profiles of one problem say, asked once; for the loads of many placements."""
+    """Values from the profiles of one problem, read once for the loads of many placements."""
 
     def __init__(
         self,

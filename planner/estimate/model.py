@@ -1,4 +1,4 @@
-"""What a serving policy and a workload mean for an estimate: weights of delays, sizes of steps."""
+"""Parameters of an estimate from policy and workload: weights of delays, sizes of steps."""
 
 import math
 from dataclasses import astuple, dataclass

@@ -1,4 +1,4 @@
-"""All links of some nodes as the compiled loops read them, with the bandwidth that links share."""
+"""Links of nodes in the form of the compiled loops, with shared bandwidths."""
 
 from collections.abc import Sequence
 

@@ -162,7 +162,7 @@ def _add_counts(
 
 
 def _works_per_needed(share: ModelShare, kinds: Sequence[Kind], *, flow: float) -> list[float]:
-    """What a node of each kind does of the flow's work, as a share of all of it."""
+    """Share of the flow's work that a node of each kind does."""
     needed = share.problem.model.num_layers * flow
     return [work_per_node(share, kind.names[0], flow=flow) / needed for kind in kinds]
 

@@ -22,7 +22,7 @@ class Dealt:
 
     @property
     def levels_tokens_per_s(self) -> tuple[float, ...]:
-        """What each model serves, of the flow or by estimate, / its weight."""
+        """Tokens/s of each model, by flow or estimate, over its weight."""
         return tuple(
             served_by(plan) / share.weight
             for plan, share in zip(self.plans, self.shares, strict=True)
@@ -41,7 +41,7 @@ def planned(
     seconds: float,
     cancel: CancelToken,
 ) -> Dealt:
-    """All models planned, `seconds` for each. Raises what `plan_on` does."""
+    """Plan all models, `seconds` for each. Raises what `plan_on` does."""
     plans = tuple(
         plan_on(share, own, options=options, seconds=seconds, cancel=cancel, start=None)
         for share, own in zip(shares, nodes, strict=True)

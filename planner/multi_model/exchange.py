@@ -150,7 +150,7 @@ def _changed(
 
 
 def _is_better(changed: Dealt, before: Dealt) -> bool:
-    """By the worst level, then by the next."""
+    """Compare by the worst level, then by the next."""
     return sorted(changed.levels_tokens_per_s) > [
         level * (1 + tuned.LEAST_GAIN) for level in sorted(before.levels_tokens_per_s)
     ]

@@ -57,7 +57,7 @@ def served_by(plan: Plan) -> float:
 
 
 def check_shares(shares: tuple[ModelShare, ...], options: PlanOptions) -> None:
-    """Raises InvalidProblem unless these are models of one cluster, and nothing is pinned.
+    """Raise InvalidProblem unless these are models of one cluster, and nothing is pinned.
 
     Raises InvalidOptions for an objective that is not in tokens/s.
     """
