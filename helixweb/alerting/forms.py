@@ -57,7 +57,7 @@ class RuleForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
 
 
 class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
-    """What is not of its way may stay empty; a channel keeps its way."""
+    """A channel. Fields of the other way may be empty; the way of a channel cannot change."""
 
     way = forms.ChoiceField(
         choices=[
@@ -105,7 +105,7 @@ class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
 
 
 class SilenceForm(OfCluster, forms.Form):
-    """From now on."""
+    """A silence that begins now."""
 
     rule = forms.ModelChoiceField(
         queryset=AlertRule.objects.none(),
@@ -126,7 +126,7 @@ class SilenceForm(OfCluster, forms.Form):
         field.queryset = AlertRule.unscoped.filter(cluster=self.cluster)
 
     def row_fields(self) -> dict[str, Any]:
-        """For the service."""
+        """Arguments for the service."""
         given = dict(self.cleaned_data)
         starts_at = timezone.now()
         ends_at = starts_at + timedelta(hours=int(given.pop("hours")))
@@ -134,7 +134,7 @@ class SilenceForm(OfCluster, forms.Form):
 
 
 class AlertFilter(ListFilter):
-    """Of the list of alerts."""
+    """Filters of the list of alerts."""
 
     cluster = CLUSTER_FILTER()
     state = django_filters.ChoiceFilter(
@@ -147,13 +147,13 @@ class AlertFilter(ListFilter):
     )
 
     def filter_queryset(self, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
-        """Without a state what is open."""
+        """Alerts in the chosen state; without one, open alerts."""
         found = super().filter_queryset(queryset)
         return found if self.form.cleaned_data.get("state") else found.filter(state__in=OPEN)
 
 
 class RuleFilter(ListFilter):
-    """Of the list of rules."""
+    """Filters of the list of rules."""
 
     cluster = CLUSTER_FILTER()
 
@@ -168,7 +168,7 @@ class _ChannelFilter(django_filters.ModelChoiceFilter):  # type: ignore[misc]
 
 
 class DeliveryFilter(ListFilter):
-    """Of the log of deliveries."""
+    """Filters of the log of deliveries."""
 
     channel = _ChannelFilter(
         queryset=lambda request: Channel.objects.within(request).select_related("cluster"),

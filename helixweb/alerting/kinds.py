@@ -1,4 +1,4 @@
-"""What a rule may watch, and the rules that a cluster begins with. Pure.
+"""Kinds of alert rules, and the default rules of a cluster. Pure.
 
 A reading is worse the further it is past the rule's threshold, above it or, for what runs out,
 below it.
@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 
 
 class Kind(models.TextChoices):
-    """What is read; see `readings.py`."""
+    """The value that a rule watches; see `readings.py`."""
 
     NODE_LOST = "node_lost", gettext_lazy("node lost")
     COORDINATOR_LOST = "coordinator_lost", gettext_lazy("coordinator lost")
@@ -33,7 +33,7 @@ class Severity(models.TextChoices):
 
 
 class Bad(StrEnum):
-    """On which side of the threshold a reading is bad."""
+    """The side of the threshold on which a reading is bad."""
 
     ABOVE = "above"
     BELOW = "below"
@@ -56,7 +56,7 @@ class Defaults(NamedTuple):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Of the rule's row."""
+        """Columns of the rule's row."""
         values = self._asdict()
         return {name: values[name] for name in values if name not in ("unit", "bad")}
 

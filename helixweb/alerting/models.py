@@ -132,7 +132,7 @@ class AlertRule(InCluster):
 
     @property
     def unit(self) -> str:
-        """Of its threshold."""
+        """The unit of its threshold."""
         return DEFAULTS[Kind(self.kind)].unit
 
     def is_bad(self, value: float) -> bool:

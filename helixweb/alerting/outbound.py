@@ -33,11 +33,11 @@ _lookups = threading.BoundedSemaphore(MOST_LOOKUPS)
 
 
 class TargetRefused(Exception):
-    """Nothing is sent there; the message says why."""
+    """The target is not allowed; the message says why."""
 
 
 class NotDelivered(Exception):
-    """Nothing was answered; the message says what happened."""
+    """There was no answer; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """As the Host header names it."""
+        """Host and port as in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"http": 80, "https": 443}[self.scheme]
         return host if self.port == usual else f"{host}:{self.port}"
 
 
 def parse_target(url: str) -> Target:
-    """Raises TargetRefused for what is no plain http(s) URL."""
+    """Parse a URL. Raises TargetRefused unless it is a plain http(s) URL."""
     if len(url) > LONGEST_URL:
         raise TargetRefused(f"the URL has {len(url)} characters; at most {LONGEST_URL} are allowed")
     if not url.isascii() or any(ord(letter) <= 32 or ord(letter) == 127 for letter in url):
@@ -88,16 +88,16 @@ def parse_target(url: str) -> Target:
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
-    """Every address of the host, as the machine looks them up. Raises OSError."""
+    """Every address of the host, by the machine's resolver. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def looked_up(target: Target, resolve: Resolve, *, within_s: float) -> Sequence[str]:
-    """What `resolve` finds in time; what it finds later is dropped. Raises NotDelivered, and what
-    it raises.
+    """The addresses that `resolve` finds within the time. Raises NotDelivered, and what `resolve`
+    raises.
 
-    The machine's own look-up knows no timeout, so a thread waits for it.
+    The machine's resolver has no timeout, so a thread waits for it.
     """
     if not _lookups.acquire(timeout=within_s):
         message = f"{MOST_LOOKUPS} look-ups before it hang; see the name servers of this machine"

@@ -46,7 +46,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 @needs(VIEWER)
 @never_cache
 def bell(request: HttpRequest) -> HttpResponse:
-    """How many alerts fire without being acknowledged."""
+    """The number of firing alerts that are not acknowledged."""
     count = services.unattended(Alert.objects.within(request)).count()
     return render(request, "alerting/_bell.html", {"firing": count})
 
@@ -116,7 +116,7 @@ class RulePages(AlertingPages):
 
 
 def _channels(request: HttpRequest, *, secret: str = "", of: Channel | None = None) -> HttpResponse:
-    """Of every cluster; with the new `secret` of one, which is shown this once."""
+    """The list of channels, with the new `secret` of one, which is shown only once."""
     rows = Channel.objects.within(request).select_related("cluster")
     context = {
         "section": "alerts",
@@ -170,7 +170,7 @@ def channel_secret(request: HttpRequest, row: Channel) -> HttpResponse:
 @needs(VIEWER)
 @never_cache
 def silences(request: HttpRequest) -> HttpResponse:
-    """Those that hold, and those of before."""
+    """The list of current and past silences."""
     rows = Silence.objects.within(request).select_related("cluster", "rule", "created_by")
     clusters = Cluster.objects.within(request)
     more: dict[str, Any] = {"section": "alerts", "clusters": clusters, "now": timezone.now()}
@@ -196,7 +196,7 @@ class SilencePages(AlertingPages):
 
 @needs(change=OPERATOR, row=Silence)
 def silence_end(request: HttpRequest, row: Silence) -> HttpResponse:
-    """From now on notifications are sent again."""
+    """End a silence now."""
     now = timezone.now()
     if row.starts_at < now < row.ends_at:
         records.update(row, ends_at=now)

@@ -1,4 +1,4 @@
-"""What rules read of a cluster now: one reading for each subject, with a sentence about it."""
+"""Current readings of a cluster for rules: one per subject, with a sentence about it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ Read = Callable[[Moment], Iterable[Reading]]
 
 
 def read(kind: Kind, moment: Moment) -> dict[str, Reading]:
-    """By subject; what is not there has no reading."""
+    """Readings by subject; missing values have none."""
     return {reading.subject: reading for reading in _READ[kind](moment)}
 
 
@@ -64,12 +64,12 @@ def with_readings(now: datetime) -> QuerySet[Cluster]:
 
 
 def _sample(moment: Moment) -> MetricSample | None:
-    """What its coordinator reported just now; None where a simulator did."""
+    """The coordinator's latest sample; None if a simulator made it."""
     return None if moment.sample is None or moment.sample.simulated else moment.sample
 
 
 def _deployment(moment: Moment) -> Deployment | None:
-    """What the cluster is to serve."""
+    """The deployment that the cluster must serve."""
     row = moment.deployment
     return row if row is not None and row.status in SERVING else None
 

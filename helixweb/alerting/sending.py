@@ -53,7 +53,7 @@ def send(delivery_id: int) -> None:
 
 
 def document(delivery: Delivery) -> dict[str, Any]:
-    """What is posted."""
+    """The JSON document that is posted."""
     return {
         "delivery": str(delivery.number),
         "occasion": delivery.occasion,
@@ -83,7 +83,7 @@ def _try(delivery: Delivery, attempt: int, now: datetime) -> int:
 
 
 def _mail(delivery: Delivery) -> None:
-    """Raises TargetRefused, what smtplib raises, OSError."""
+    """Send a delivery as mail. Raises TargetRefused, errors of smtplib, OSError."""
     if not settings.EMAIL_HOST:
         raise TargetRefused("no mail server is set; put its name into EMAIL_HOST")
     channel = delivery.channel

@@ -24,7 +24,7 @@ class State(StrEnum):
 
 
 def resolve_after(flaps: int, rule: "AlertRule") -> timedelta:
-    """How long readings must be good, of an alert that came back `flaps` times."""
+    """How long readings must be good to end an alert that came back `flaps` times."""
     doubled = max(rule.resolve_s, 1.0 if flaps else 0.0) * 2.0 ** min(flaps, MOST_DOUBLINGS)
     return timedelta(seconds=max(rule.resolve_s, min(doubled, LONGEST_RESOLVE_S)))
 

@@ -1,4 +1,4 @@
-"""What fields of alerting may hold."""
+"""Validators of alerting's fields."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ def validate_threshold(value: float) -> None:
 
 
 def validate_url(value: str) -> None:
-    """Where it leads is looked up, and refused if need be, whenever something is sent."""
+    """Validate a URL's form; its address is checked whenever something is sent."""
     if not value:
         return
     try:

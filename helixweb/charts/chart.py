@@ -1,4 +1,4 @@
-"""What every chart function returns: a figure, and the same facts for those who cannot see it."""
+"""The result of every chart function: a figure, and a text alternative with the same facts."""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Chart:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As the REST API shows it."""
+        """The chart for the REST API."""
         facts = {"summary": self.summary, "columns": self.columns, "rows": self.rows}
         return {**self.figure, **facts}
 
@@ -74,7 +74,7 @@ def figure_json(traces: Sequence[Trace], layout: dict[str, Any]) -> dict[str, An
 
 
 def axes_layout(x: str | None, *, has_legend: bool = False, **layout: Any) -> dict[str, Any]:
-    """What figures with axes have in common: `x` names the horizontal one, a legend is above.
+    """Common layout of figures with axes: `x` names the horizontal one, a legend is above.
 
     Of what `layout` says of `xaxis` nothing is lost.
     """
@@ -143,7 +143,7 @@ def row_axis(names: Sequence[str], labels: Sequence[str] | None = None) -> dict[
 
 
 def whole_ticks(last: int) -> dict[str, Any]:
-    """What an axis of whole numbers up to `last` needs: Plotly marks half ones if there are few."""
+    """Ticks of an axis of whole numbers up to `last`: Plotly marks halves if there are few."""
     return {"dtick": 1} if last <= MOST_SINGLE_TICKS else {}
 
 
@@ -162,7 +162,7 @@ DRAWN = {
 
 
 def those_drawn(which: str, rows: int) -> str:
-    """By the words of DRAWN; empty where all `rows` are in the chart."""
+    """A text of which rows are drawn, from DRAWN; empty if all `rows` are in the chart."""
     return _(DRAWN[which]) % {"most": MOST_BARS, "rows": f"{rows:,}"} if rows > MOST_BARS else ""
 
 
@@ -182,12 +182,12 @@ def rate_text(tokens_per_second: float | None) -> str:
 
 
 def number_text(value: float | None) -> str:
-    """Of a quantity of any size."""
+    """A quantity of any size as text."""
     return UNKNOWN if value is None else f"{value:,.4g}"
 
 
 def of_capacity(flow: Any) -> str:
-    """How much of what a NodeFlow or an EdgeFlow can carry it does."""
+    """The used share of the capacity of a NodeFlow or EdgeFlow, as text."""
     return _("%(flow)s of %(capacity)s tokens/s") % {
         "flow": tokens_per_s(flow.flow_tokens_per_s),
         "capacity": tokens_per_s(flow.capacity_tokens_per_s),

@@ -1,4 +1,4 @@
-"""Where one request was when: a row for every stage and link it passed, its tokens on top."""
+"""Timeline of one request: a row for every stage and link it passed, its tokens on top."""
 
 from collections.abc import Sequence
 
@@ -46,8 +46,8 @@ _AT_COORDINATOR = ("queue", "lost", "ending", "unmeasured")
 
 
 def gantt(request: RequestTrace) -> Chart:
-    """From the coordinator on, links and nodes in the order a token passes them; tokens are drawn
-    in the first row. The table has the parts of the time."""
+    """Rows from the coordinator on: links and nodes in the order in which a token passes them;
+    tokens are drawn in the first row. The table has the parts of the time."""
     rows, whole_s = _rows(request), request.e2e_s
     kinds = [
         (kind, phase)

@@ -1,4 +1,4 @@
-"""What a plan run has reached against time: objective, flow and bound (Helix Fig. 12)."""
+"""Progress of a plan run over time: objective, flow and bound (Helix Fig. 12)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from helixweb.words import gettext as _
 
 
 class CurvePoint(Protocol):
-    """What was known `elapsed_s` after the start, as rows of incumbents say it.
+    """The state `elapsed_s` after the start; rows of incumbents have it.
 
     The bound is None while there is none; a script gets `pk` when the mark is clicked.
     """

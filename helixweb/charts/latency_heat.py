@@ -1,4 +1,4 @@
-"""How many latencies fell into which interval over time: a heat map, as bands hide two humps."""
+"""Heat map of latencies over time, by interval: bands would hide bimodal distributions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ def latency_heat(
     *,
     bounds_s: Sequence[float],
 ) -> Chart:
-    """Of each step from a time on: counts up to every bound and above the last; None: unknown.
+    """Each step has its start and the counts up to every bound and above the last; None: unknown.
 
     A column's colour is each interval's share of it, so that quiet hours can be read as well.
     """

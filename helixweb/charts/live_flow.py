@@ -41,7 +41,7 @@ Measured = Mapping[Ends, float] | None
 
 
 class _Link(NamedTuple):
-    """How an edge of the graph is drawn, and the last two cells of its row in the table."""
+    """Drawing of an edge of the graph, and the last two cells of its table row."""
 
     colour: str
     text: str
@@ -160,7 +160,7 @@ def _chart(
 
 
 def _colour(ratio: float) -> str:
-    """Of a share of the flow that is so much of the planned one."""
+    """Colour of a flow that is `ratio` of the planned one."""
     if ratio < 1 - TOLERANCE:
         return LESS
     return MORE if ratio > 1 + TOLERANCE else AS_PLANNED

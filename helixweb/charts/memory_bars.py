@@ -24,7 +24,7 @@ Bars = Mapping[str, Mapping[str, float]]
 
 
 def memory_bars(bars: Bars) -> Chart:
-    """Of each name the bytes by component, drawn in that order; what has 0 bytes is left out."""
+    """Bars of bytes by component for each name; components of 0 bytes are left out."""
     longest = max((sum(parts.values()) for parts in bars.values()), default=0.0)
     unit, unit_bytes = next(one for one in UNITS if longest >= one[1] or one is UNITS[-1])
     components = dict.fromkeys(part for parts in bars.values() for part in parts)

@@ -1,4 +1,4 @@
-"""What is made large against bytes moved: answers of a replanning that no other beats in both."""
+"""Objective against bytes moved: the Pareto front of a replanning's answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""When every node of a deployment was in which phase, as horizontal bars over time."""
+"""Phases of a deployment's nodes, as horizontal bars over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def _bars(phase: str, spans: Sequence[PhaseSpan]) -> Trace:
 
 
 def _summary(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
-    """How long it took until every node was ready, or how many are; then which are lost now."""
+    """The time until every node was ready, or how many are; then the nodes that are lost now."""
     in_order = sorted(spans, key=lambda span: span.begin_s)
     newest = {span.node: span.phase for span in in_order}
     ready_s = {span.node: span.begin_s for span in reversed(in_order) if span.phase == "ready"}

@@ -69,7 +69,7 @@ class Edge:
 
 
 class PlanGraph:
-    """From `GROUPED_FROM` nodes on, those with the same layers and GPU are one vertex.
+    """A plan's graph. From `GROUPED_FROM` nodes on, those with equal layers and GPU are one vertex.
 
     Links between the same two vertices are one edge, the widest first; those `apart` are another.
     `edge_of` has the number of its edge for each connection that carries planned flow.
@@ -139,7 +139,7 @@ class PlanGraph:
         link_colours: Sequence[str],
         link_texts: Sequence[str],
     ) -> dict[str, Any]:
-        """Of `drawn` vertices, and of edges under the names of their ends; texts are hovers."""
+        """Figure of `drawn` vertices, and of edges by the names of their ends; texts are hovers."""
         positions = self._positions
         keys = [key for column in self.columns for key in column]
         number_of = {key: number for number, key in enumerate(keys)}

@@ -21,7 +21,7 @@ def duration_text(seconds: float) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """How long ago, as coarsely as people say it: 12 s, 5 min, 3 h, 2 d."""
+    """An age in one rounded unit: 12 s, 5 min, 3 h, 2 d."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"

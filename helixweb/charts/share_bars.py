@@ -34,7 +34,7 @@ class NodeShare(NamedTuple):
 
 
 class FlowShare(NamedTuple):
-    """Of all tokens, at one node; `measured` None: nothing passed the cluster lately."""
+    """A node's share of all tokens; `measured` None: no recent traffic in the cluster."""
 
     node: str
     planned: float

@@ -31,7 +31,7 @@ class SpeedCurve:
 
 
 def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
-    """On a logarithmic scale: speed falls about as one over the layers."""
+    """Speed by layers on a logarithmic scale: it falls about as one over the layers."""
     styles = [
         (PALETTE[number % len(PALETTE)], number // len(PALETTE) % len(_SYMBOLS))
         for number in range(len(curves))

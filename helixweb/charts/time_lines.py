@@ -145,7 +145,7 @@ def small(chart: Chart) -> Chart:
 
 
 def _with_layout(chart: Chart, **changes: Any) -> Chart:
-    """Of axes only what is named changes."""
+    """Apply a layout; only the named properties of axes change."""
     layout = chart.figure["layout"]
     for axis in changes.keys() & {"xaxis", "yaxis"}:
         changes[axis] = {**layout[axis], **changes[axis]}

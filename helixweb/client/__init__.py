@@ -321,7 +321,7 @@ class Rows:
         return row
 
     def delete(self, key: object, *, if_match: str | None = None) -> None:
-        """Raises Changed if the row's ETag is not `if_match`."""
+        """Delete a row. Raises Changed if its ETag is not `if_match`."""
         self._call("DELETE", key, headers={"If-Match": if_match})
 
     def read(self, action: str, key: object = None, **query: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How the API writes queries and events. Pure functions."""
+"""Formats of the API's queries and events. Pure functions."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

@@ -184,7 +184,7 @@ def _parameters(act: Act) -> Iterator[Argument]:
 
 
 def _settings(parameter: Parameter, hint: Any) -> dict[str, Any]:
-    """What argparse needs to know of a parameter: `X | None`, a flag, words to choose from, several
+    """Arguments of argparse for a parameter: `X | None`, a flag, words to choose from, several
     values (of an option each with its flag; each may be a tuple), or what one value is read by."""
     has_default = parameter.default is not Parameter.empty
     settings: dict[str, Any] = {"default": parameter.default} if has_default else {}

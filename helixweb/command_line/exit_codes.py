@@ -1,4 +1,4 @@
-"""What the exit status says; scripts may rely on these."""
+"""Exit codes; scripts may rely on them."""
 
 MEANINGS = {
     (OK := 0): "done",

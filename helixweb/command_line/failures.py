@@ -16,6 +16,6 @@ class BadUsage(CommandFailed):
 
 
 class NoSuchName(CommandFailed):
-    """Nothing on the site has that name."""
+    """No row of the site has that name."""
 
     exit_code = exit_codes.NOT_FOUND

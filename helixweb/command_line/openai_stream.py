@@ -30,7 +30,7 @@ def endpoint_options(parser: ArgumentParser) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """What came. `ttft_s` is None without any text; `helix` is what our coordinator adds."""
+    """An answer. `ttft_s` is None without any text; `helix` is our coordinator's addition."""
 
     text: str = ""
     pieces: int = 0
@@ -42,7 +42,7 @@ class Answer:
 
     @property
     def output_tokens(self) -> int:
-        """As the endpoint counts them, else the pieces that came."""
+        """Output tokens as the endpoint counts them, else the number of pieces received."""
         return self.completion_tokens or self.pieces
 
     @property
@@ -79,7 +79,7 @@ def endpoint_of(site: Session) -> tuple[httpx.Client, str]:
 
 
 def _connection(site: Session, address: str, key: str) -> httpx.Client:
-    """To an address with or without /v1. Raises BadAddress."""
+    """A connection to an address with or without /v1. Raises BadAddress."""
     return httpx.Client(
         base_url=f"{checked_url(address).removesuffix('/v1')}/v1",
         headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -146,7 +146,7 @@ def _take(line: str, answer: Answer) -> str:
 
 
 def _refusal(answer: httpx.Response) -> ClientError:
-    """Of an answer that is no success; its body has been read."""
+    """The error of an unsuccessful answer, whose body has been read."""
     try:
         document = answer.json()
     except ValueError:

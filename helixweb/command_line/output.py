@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs, numbers with their units."""
+"""Output of commands: tables for users, JSON for programs, numbers with units."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def columns(names: str) -> Cells:
 
 
 def fields(row: Mapping[str, Any]) -> Cells:
-    """All fields of a row but nested ones."""
+    """All fields of a row except nested ones."""
     return {name.replace("_", " "): name for name, value in row.items() if not _is_nested(value)}
 
 
@@ -85,7 +85,7 @@ def written(cell: Cell, row: Mapping[str, Any]) -> object:
 
 
 def one_line(value: object) -> str:
-    """What a cell shows; nothing in it steers the terminal."""
+    """A cell's text without control characters."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
@@ -96,7 +96,7 @@ def one_line(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what steers a terminal; line ends and tabs stay."""
+    """The text without control characters, except line ends and tabs."""
     return "".join(
         character if character in "\n\t" or unicodedata.category(character) != "Cc" else "\ufffd"
         for character in text
@@ -109,7 +109,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """At most so wide."""
+    """The text, cut to at most `columns` columns."""
     if width(text) <= columns:
         return text
     kept, taken = "", 0

@@ -19,7 +19,7 @@ def searched(site: Session, run: Row, *, no_wait: bool) -> int:
 
 
 def show_plan_of(site: Session, run: Row) -> None:
-    """Raises CommandFailed if the run has no plan."""
+    """Show the plan of a run. Raises CommandFailed if it has none."""
     if run["plan"] is None:
         raise failure(NOUN, run, "no plan")
     show_plan(site, run["plan"])

@@ -1,4 +1,4 @@
-"""What went wrong, as an exit code and as words that name value and remedy."""
+"""Errors as exit codes, and as messages that name value and remedy."""
 
 from helixweb import client
 from helixweb.command_line import exit_codes
@@ -32,7 +32,7 @@ def exit_code_of(error: Exception) -> int:
 
 
 def report(error: Exception, around: Surroundings, *, as_json: bool) -> int:
-    """Write it to stderr, for a script the server's problem document; returns the exit code."""
+    """Write an error to stderr, with --json as problem document; returns the exit code."""
     code = exit_code_of(error)
     if not as_json:
         for line in lines(error):
@@ -45,7 +45,7 @@ def report(error: Exception, around: Surroundings, *, as_json: bool) -> int:
 
 
 def lines(error: Exception) -> list[str]:
-    """The first says what; then one for every field at fault, and the remedy."""
+    """Lines about an error: what failed, one line for every field at fault, and the remedy."""
     if isinstance(error, OSError) and error.strerror:
         return [f"{error.filename}: {error.strerror}" if error.filename else error.strerror]
     if isinstance(error, UnicodeEncodeError):

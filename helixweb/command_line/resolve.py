@@ -60,7 +60,7 @@ def model_of_cluster(site: Session, word: str | None, cluster: Row) -> Row:
 
 
 def deployment_of(site: Session, number: int | None, cluster: str | None) -> Row:
-    """That deployment, else the one in service on the cluster. Raises NoSuchName, BadUsage."""
+    """The deployment `number`, else the cluster's live one. Raises NoSuchName, BadUsage."""
     if number is not None:
         return site.client.deployments.get(number)
     row = cluster_named(site, cluster)

@@ -29,7 +29,7 @@ OF_EVERY_COMMAND = frozenset(
 
 
 class Session:
-    """What a command that calls the server works with; the connection is made on first use."""
+    """Context of a command that calls the server; the connection is made on first use."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -48,7 +48,7 @@ class Session:
         return self.client_of(self.settings)
 
     def client_of(self, settings: Settings) -> "Client":
-        """With the certificates of `--ca` or `HELIXWEB_CA`."""
+        """A client that trusts the certificates of `--ca` or `HELIXWEB_CA`."""
         from helixweb.client import Client
 
         return Client(

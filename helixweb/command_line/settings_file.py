@@ -1,4 +1,4 @@
-"""What `helixweb login` keeps: the server's address and an API key, readable by its owner only."""
+"""The file of `helixweb login`: the server's URL and an API key, readable by its owner only."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def path_of(environ: Mapping[str, str]) -> Path:
 
 
 def read(path: Path) -> Settings:
-    """Raises BadUsage; a file that is not there says nothing."""
+    """Read the settings; empty without a file. Raises BadUsage."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a command has around it: streams, environment and, in tests, another way to the server."""
+"""A command's environment: streams, variables and, in tests, a transport to the server."""
 
 import codecs
 import io
@@ -17,7 +17,7 @@ _AS_JSON = "helixweb.as-json"
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """What a stream's encoding lacks as JSON escapes it, so that --json stays JSON."""
+    """Characters that the encoding lacks as JSON escapes, so that --json stays valid."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -29,7 +29,7 @@ codecs.register_error(_AS_JSON, _escaped)
 
 
 def _writable(stream: TextIO | None) -> TextIO:
-    """None, of a shell's `>&-`, takes all and keeps nothing."""
+    """The stream; a closed one (None, by a shell's `>&-`) discards everything."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")
     if isinstance(stream, io.TextIOWrapper):
@@ -53,7 +53,7 @@ class Surroundings:
         self.out.write(f"{text}\n")
 
     def say_json(self, document: object) -> None:
-        """For scripts."""
+        """Print a JSON document for scripts."""
         self.say(json.dumps(document))
 
     def warn(self, text: str) -> None:

@@ -6,7 +6,7 @@ from helixweb.command_line.failures import BadUsage
 
 
 def text_of(path: Path) -> str:
-    """In UTF-8, with or without its mark. Raises OSError, BadUsage."""
+    """Text of a UTF-8 file with or without BOM. Raises OSError, BadUsage."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig")

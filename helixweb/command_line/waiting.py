@@ -64,12 +64,12 @@ def finished(
 
 
 def failure(noun: str, row: Row, why: str = "no answer") -> CommandFailed:
-    """Of a job that ended without what was asked for."""
+    """The error of a job that ended without a result."""
     return CommandFailed(f"{noun} {row['id']} {row['status']}: {row['error'] or why}")
 
 
 def when_changed(write: Callable[[str], None]) -> Callable[[str], None]:
-    """`write`, but not the same text twice in a row."""
+    """A `write` that skips a text equal to the previous one."""
     last = ""
 
     def tell(text: str) -> None:

@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """What `main` and `helixweb demo` do."""
+    """Run the demo, for `main` and `helixweb demo`."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal was closed
         signal.signal(number, signal.default_int_handler)
     model = TINY if arguments.tiny else CHAT
@@ -75,7 +75,7 @@ def _scenario(
 
 
 def _demo(model: DemoModel, *, port: int) -> int:
-    """Until Ctrl-C; what ends by itself once the demo is up is reported, and the rest goes on."""
+    """Run until Ctrl-C. A process that ends once the demo is up is reported; others continue."""
     data_dir = ROOT / "var" / ("demo-tiny" if model is TINY else "demo")
     with alone_in(data_dir):
         for wanted in (port, port + 100):
@@ -101,7 +101,7 @@ def _demo(model: DemoModel, *, port: int) -> int:
 
 
 def _watch(processes: Processes) -> None:
-    """Until nothing runs any more."""
+    """Wait until no process runs."""
     while processes.children:
         for ended in processes.take_ended():
             print(

@@ -16,7 +16,7 @@ _ANSWERS_WITHIN_S = 600.0  # two large libraries are read first
 def reference_ids(
     processes: Processes, checkpoint: Path, questions: Sequence[str], *, max_tokens: int
 ) -> list[list[int]]:
-    """What `transformers` generates greedily on the whole checkpoint, one answer per question.
+    """Token ids that `transformers` generates greedily on the whole checkpoint, by question.
     Raises DemoFailed."""
     command = [
         sys.executable, "-m", "runtime", "reference",
@@ -28,7 +28,7 @@ def reference_ids(
 
 
 def same_tokens(question: str, answer: dict[str, Any], reference: list[int]) -> None:
-    """Raises DemoFailed unless the answer's token ids equal the reference's."""
+    """Raise DemoFailed unless the answer's token ids equal the reference's."""
     ids = answer["choices"][0]["token_ids"]
     if ids != reference:
         at = next(

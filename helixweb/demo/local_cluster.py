@@ -55,7 +55,7 @@ class DemoModel:
 
 
 def _nodes(tower: int, desktop: int, laptop: int, mini: int) -> tuple[LocalNode, ...]:
-    """By their megabytes."""
+    """Four nodes with these megabytes of memory."""
     sizes = {"tower": tower, "desktop": desktop, "laptop": laptop, "mini": mini}
     speeds = {"tower": 1.0, "desktop": 0.3, "laptop": 0.25, "mini": 0.2}
     return tuple(

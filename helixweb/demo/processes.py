@@ -55,7 +55,7 @@ class Processes:
 
     @property
     def children(self) -> tuple[Running, ...]:
-        """Those that were started and not stopped, oldest first."""
+        """Processes that were started and not stopped, oldest first."""
         return tuple(self._running)
 
     def start(

@@ -31,7 +31,7 @@ SHUTDOWN = ("--shutdown-grace", "1")  # Ctrl-C does not wait for answers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where one run lives."""
+    """Folders and addresses of one run."""
 
     data_dir: Path
     models_dir: Path
@@ -301,7 +301,7 @@ class Scenario:
         return answer
 
     def row_of_model(self, site: Site) -> dict[str, Any]:
-        """What the site has of the model. Raises DemoFailed."""
+        """The site's row of the model. Raises DemoFailed."""
         for row in site.results("models/"):
             if row["name"] == self.model.name:
                 return row
@@ -317,13 +317,13 @@ class Scenario:
         return live[0] if live else None
 
     def _data_dir(self, name: str) -> Path:
-        """Of a node, or of the coordinator."""
+        """Data folder of a node, or of the coordinator."""
         return self.places.data_dir / "nodes" / name
 
     def _join_environment(
         self, site: Site, cluster_id: int, role: str, name: str
     ) -> dict[str, str]:
-        """With a join token unless the site knows who the data directory says it is."""
+        """Environment with a join token, unless the site knows the identity in the data folder."""
         identity = self._data_dir(name) / "identity.json"
         members = site.results("nodes/" if role == "node" else "coordinators/", cluster=cluster_id)
         known = {row["uuid"] for row in members if row["joined_at"] is not None}

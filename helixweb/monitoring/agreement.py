@@ -24,7 +24,7 @@ _SURE = 2.0
 
 
 class Quantity(StrEnum):
-    """What is predicted and measured."""
+    """A quantity that is predicted and measured."""
 
     OUTPUT = gettext_noop("output tokens/s")
     TTFT = gettext_noop("TTFT, median")
@@ -47,7 +47,7 @@ class Compared:
 
     @property
     def off(self) -> float | None:
-        """How far what was measured is above what was predicted, a share of that."""
+        """(measured - predicted) / predicted; None: unknown."""
         if not self.predicted or self.measured is None:
             return None
         return self.measured / self.predicted - 1
@@ -97,7 +97,7 @@ class NodeSteps(Compared):
 
     @property
     def off_text(self) -> str:
-        """With twice its standard error."""
+        """`off` as text with twice its standard error."""
         if self.off is None or self.error is None:
             return ""
         return f"{self.off:+.0%} ± {_SURE * self.error:.0%}"
@@ -132,7 +132,7 @@ class Agreement:
 
     @property
     def broken(self) -> tuple[Broken, ...]:
-        """Of most to least consequence; the last says when nothing explains what differs."""
+        """Broken assumptions, most important first; the last if nothing explains a difference."""
         found = (*self._slow_nodes(), *self._links(), *self._lengths(), *self._estimates())
         off = [_(each.name) for each in self.figures if each.holds is False]
         if found or not off:

@@ -1,4 +1,4 @@
-"""What limits a cluster now, in words. Decides from numbers alone."""
+"""Finds what limits a cluster now, from numbers alone, and describes it."""
 
 import statistics
 from collections import defaultdict
@@ -32,7 +32,7 @@ UNDER_WAY = 0.4
 
 
 class Limit(StrEnum):
-    """What kind of thing limits."""
+    """The kind of a limit."""
 
     SILENT_NODE = "silent node"
     SLOW_NODE = "slow node"

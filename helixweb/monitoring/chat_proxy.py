@@ -106,7 +106,7 @@ async def answer_chat(text: bytes, *, scope: Any, traceparent: str | None) -> Ht
 
 
 def _read(text: bytes) -> dict[str, Any]:
-    """Everything but `deployment` is left to the coordinator to judge."""
+    """Parse a request; only `deployment` is checked, the rest by the coordinator."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:

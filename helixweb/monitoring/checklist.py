@@ -68,7 +68,7 @@ def checklist(cluster: Cluster | None, *, user: Any, now: datetime) -> tuple[Ste
 
 
 def _model(live: Deployment | None, plan: Plan | None, run: PlanRun | None) -> LanguageModel | None:
-    """What is served, else what was planned for last, else the newest that nodes can load."""
+    """The model that is served, else that of the last plan, else the newest that nodes can load."""
     for row in (live, plan, run):
         if row is not None:
             return row.model
@@ -299,7 +299,7 @@ def _asked(cluster: Cluster | None, live: Deployment | None) -> Step:
 
 
 def _api_key(cluster: Cluster | None, user: Any, now: datetime) -> Step:
-    """For programs; the playground needs none."""
+    """The step of an API key for programs; the playground needs none."""
     usable = ApiKey.objects.filter(
         Q(expires_at=None) | Q(expires_at__gt=now),
         Q(cluster=None) | Q(cluster=cluster),

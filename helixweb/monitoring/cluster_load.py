@@ -1,4 +1,4 @@
-"""What nodes and links of a cluster do now, in the numbers that `bottleneck.py` decides by."""
+"""Current load of a cluster's nodes and links: the input of `bottleneck.py`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ class NodeLoad:
 
     @property
     def speed(self) -> float | None:
-        """What its work should take ÷ what it takes; None while it does little, or not known.
+        """Expected time of its work ÷ measured time; None while it does little, or if unknown.
 
-        Without times of its steps, by what it is capable of: right where batches are large.
+        Without times of its steps it uses its capacity, which is right for large batches.
         """
         if self.busy_ratio is None or self.busy_ratio < LOADED:
             return None
@@ -52,7 +52,7 @@ class NodeLoad:
 
     @property
     def own_speed(self) -> float | None:
-        """Its speed but for the waiting."""
+        """Its speed without the time it waits."""
         running = max(1 - self.waiting_ratio, LEAST_RUNNING)
         return None if self.speed is None else self.speed / running
 

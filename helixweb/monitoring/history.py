@@ -105,10 +105,10 @@ def points(cluster: Cluster, *, since: datetime, until: datetime, step_s: int) -
 def latency_columns(
     cluster: Cluster, kind: str, *, since: datetime, until: datetime
 ) -> list[Column]:
-    """What was counted of `kind` (ttft, itl, tpot, e2e) from one step to the next, oldest first.
+    """Counts of `kind` (ttft, itl, tpot, e2e) per step, oldest first.
 
-    A coordinator that was started again counts from zero. If it is not alone, the sum of all has
-    fallen by what it had counted, which is not known: None.
+    A restarted coordinator counts from zero. If there are others, the sum has fallen by its
+    previous count, which is unknown: None.
     """
     step_s = smallest_step_s(since=since, now=until, most=MOST_COLUMNS)
     is_alone = Coordinator.unscoped.filter(cluster=cluster).count() < 2
@@ -176,7 +176,7 @@ def _recorded(
 
 
 def _joined(rolled_up: Sequence[Values]) -> Values:
-    """Of several roll-ups: means of means, maxima of maxima."""
+    """Joins several roll-ups: means of means, maxima of maxima."""
     values: Values = {}
     for name in FIELDS:
         known = [each[name] for each in rolled_up if each.get(name) is not None]

@@ -1,4 +1,4 @@
-"""What pages show over time: points of a cluster or node into lines, latencies into heat maps."""
+"""Charts over time for pages: points of a cluster or node as lines, latencies as heat maps."""
 
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ KIND_TITLES = {
 
 
 class Range(NamedTuple):
-    """How far back the charts go."""
+    """The time range of the charts."""
 
     name: str
     title: str

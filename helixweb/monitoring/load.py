@@ -1,4 +1,4 @@
-"""What limits a cluster now: gathers its newest numbers for `bottleneck.py`."""
+"""Collects a cluster's newest numbers for `bottleneck.py`."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -26,10 +26,9 @@ _OF_HOST = ("name", "cluster", "data_endpoint", "hardware")
 
 
 def finding_of(moment: Moment) -> Finding | None:
-    """In words of the reader's language; None while nothing is served or nothing reports.
+    """The finding in the reader's language; None while nothing is served or nothing reports.
 
-    Worked out when a page or a program asks for it; the newest one of a cluster is cached until
-    there is another sample.
+    Computed on request; the newest one of a cluster is cached until the next sample.
     """
     if moment.serving is None or moment.sample is None:
         return None
@@ -86,7 +85,7 @@ def _step_times(problem: Problem, _plan: Plan) -> StepTimes:
 
 
 def _lately(serving: Serving, sample: MetricSample) -> dict[str, Work]:
-    """By node, between the counters of some seconds ago and now; without nodes started since."""
+    """Work by node, from counters of some seconds ago and now; without nodes started since."""
     until = sample.second - LATELY_S
     before = detailed_sample(
         sample.cluster_id, sample.generation, since=until - LATELY_S, until=until + 1, newest=True

@@ -1,4 +1,4 @@
-"""What Prometheus reads of clusters at work: what the monitor shows, by the same code."""
+"""Prometheus metrics of serving clusters, by the same code as the monitor."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -74,7 +74,7 @@ OF_NODES: Table = [
 
 
 def collect(now: datetime, scope: Any) -> Iterator[Metric]:
-    """Of every cluster that is deployed or reports."""
+    """Metrics of every cluster with a deployment or reports."""
     for cluster in Cluster.objects.within(scope).order_by("name"):
         moment, labels = Moment(cluster, now), {"cluster": cluster.name}
         if moment.sample is not None:

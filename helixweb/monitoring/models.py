@@ -19,7 +19,7 @@ NODE_NUMBERS = (
 
 
 class MetricSample(InCluster):
-    """What one report of a cluster's coordinator said; one a second at most.
+    """Values of one report of a cluster's coordinator; at most one per second.
 
     Rates, percentiles (seconds) and gauges are those of the report, over its own window. `nodes` is
     node name -> `NodeSample`. `entered_tokens_total` counts tokens that left the coordinator for a
@@ -79,12 +79,12 @@ class MetricSample(InCluster):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What it says of the cluster as a whole."""
+        """Values of the cluster as a whole."""
         return {name: getattr(self, name) for name in NUMBERS}
 
     @property
     def node_numbers(self) -> dict[str, dict[str, Any]]:
-        """By node, `NODE_NUMBERS`; None: not known."""
+        """`NODE_NUMBERS` by node; None: unknown."""
         return {
             name: {key: content.get(key) for key in NODE_NUMBERS}
             for name, content in self.nodes.items()
@@ -92,7 +92,7 @@ class MetricSample(InCluster):
 
 
 class MetricRollup(InCluster):
-    """What the samples of a cluster said over one step from `second` on, kept for longer.
+    """Samples of a cluster over one step from `second` on, aggregated for longer retention.
 
     `values` has means of rates, gauges and medians, maxima of 95th percentiles, and the last
     `latency_totals`.
@@ -160,13 +160,13 @@ class TracedRequest(InCluster):
 
     @property
     def nodes(self) -> list[str]:
-        """Its stages in order."""
+        """The nodes of its stages, in order."""
         return [name for name in self.path.split("\n") if name]
 
 
 class LivePrediction(InCluster):
-    """What the simulator says of a deployment at the load it had at `at`: so many requests
-    `running` at once, of such lengths on average. `forecast` as a simulation's."""
+    """A simulation of a deployment at its load at `at`: requests `running` at once, and their mean
+    lengths. `forecast` as a simulation's."""
 
     cluster_path = "deployment__cluster"
 

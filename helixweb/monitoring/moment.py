@@ -47,7 +47,7 @@ class MonitoredNode(NodeLoad):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What a cluster serves: the deployment, its plan, its nodes in the order of layers.
+    """Serving state of a cluster: the deployment, its plan, its nodes in the order of layers.
 
     Without a deployment it is what simulated traffic pretends to be served by. The forecast is of
     output tokens/s while requests always wait; None: there is none.
@@ -75,14 +75,14 @@ class Serving:
         return measured_flow(_graph(self.row), measured_rates(sample))
 
     def load_chart(self, sample: MetricSample | None) -> Chart:
-        """How full nodes and links are, until `sample`."""
+        """Chart of the utilisation of nodes and links, until `sample`."""
         busy = {node.name: node.busy_ratio for node in self.nodes}
         return load_flow(_graph(self.row), measured_rates(sample), busy)
 
 
 @dataclass
 class Moment:
-    """What is known of a cluster at `now`; read when it is asked for."""
+    """State of a cluster at `now`, read lazily."""
 
     cluster: Cluster
     now: datetime
@@ -106,7 +106,7 @@ class Moment:
 
     @property
     def numbers(self) -> Mapping[str, Any]:
-        """For tiles: the sample's numbers, or None for each."""
+        """The sample's numbers for tiles, or None for each."""
         return dict.fromkeys(FIELDS) if self.sample is None else self.sample.numbers
 
     @cached_property
@@ -115,7 +115,7 @@ class Moment:
 
     @cached_property
     def serving(self) -> Serving | None:
-        """What is deployed, else the plan of a simulated sample; None: nothing."""
+        """The deployment, else the plan of a simulated sample; None: neither."""
         deployment, sample = self.deployment, self.sample
         simulated_plan = None if sample is None else sample.simulated_plan
         row = simulated_plan if deployment is None else deployment.plan
@@ -136,7 +136,7 @@ class Moment:
 
 
 def _nodes(plan: DomainPlan, said: Mapping[str, Any]) -> tuple[MonitoredNode, ...]:
-    """Of the placement, in the order of layers."""
+    """Nodes of the placement, in the order of layers."""
     flows, whole = plan.flow.nodes, plan.flow.value_tokens_per_s
     nodes = []
     for name, layers in plan.placement.layers.items():

@@ -1,7 +1,7 @@
-"""From the counters of stages and coordinator to what a node did lately. Pure.
+"""Computes recent work of nodes from counters of stages and coordinator. Pure.
 
 Heartbeats come every two seconds and reports every second, so a stage's counters are often those
-of the report before: then what was found out from them still holds.
+of the previous report: then the previous result is used.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
-"""What nodes did between two samples, and how long it should have taken by their profiles.
+"""Work of nodes between two samples, and its expected time by their profiles.
 
-What a node is capable of (T_j) holds for large batches. At little load batches are small, steps
-mostly the same for every one of them, and all nodes would seem slow, each in another measure; the
+A node's capacity (T_j) holds for large batches. At low load batches are small and a step takes
+almost the same time for each of them, so all nodes would seem slow, each by a different factor. The
 times of a profile hold for any batch.
 """
 
@@ -26,7 +26,7 @@ Counters = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What a stage did over a while: steps, and the tokens in them."""
+    """Steps of a stage over some time, and the tokens in them."""
 
     steps: int
     prompt_tokens: int
@@ -35,8 +35,8 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Of a node over `elapsed_s`. `steps` None: it did not say; `expected_s`: what its decodes, and
-    what its prompts, should have taken, None without steps, or times in its profile."""
+    """Work of a node over `elapsed_s`. `steps` None: not reported; `expected_s`: expected seconds
+    of its decodes and of its prompts, None without steps, or without times in its profile."""
 
     elapsed_s: float
     busy_s: float
@@ -48,7 +48,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What one node did over a while: `busy`, and in how many steps."""
+    """Work of one node over some time: `busy`, and the number of steps."""
 
     busy: Busy
     steps: int
@@ -73,7 +73,7 @@ def parts_s(
 
 
 class StepTimes:
-    """Of the nodes of one problem; the times of a profile are looked up once."""
+    """Step times of the nodes of one problem; the times of a profile are read once."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -105,7 +105,7 @@ class StepTimes:
     def work(
         self, node: str, layers: LayerRange, before: Counters | None, after: Counters | None
     ) -> Work | None:
-        """None: one of the samples says nothing of it, or it was started between them."""
+        """Work of a node; None if one of the samples lacks it, or it was started between them."""
         if not before or not after or None in (before.get("uptime_s"), after.get("uptime_s")):
             return None
         elapsed_s = _grown(before, after, "uptime_s")
@@ -155,7 +155,7 @@ def observed_steps(deployment: Deployment, *, now: datetime) -> dict[str, list[O
 
 
 def _samples(deployment: Deployment, *, since: datetime) -> Iterator[MetricSample]:
-    """With details of nodes, at least EVERY_S apart, oldest first."""
+    """Samples with details of nodes, at least EVERY_S apart, oldest first."""
     rows = MetricSample.unscoped.filter(
         cluster=deployment.cluster_id,
         generation=deployment.generation,

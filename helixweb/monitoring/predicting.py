@@ -1,4 +1,4 @@
-"""What is to be expected of what serves, at the load it has: simulated now and then.
+"""Predicts serving deployments at their current load, by occasional simulations.
 
 A plan's own forecast is for requests that always wait; what is measured is of the load there was.
 """
@@ -46,7 +46,7 @@ def serving() -> QuerySet[Deployment]:
 
 
 def predict_live(now: datetime) -> None:
-    """Of all that serves and has requests."""
+    """Predict all serving deployments with requests."""
     for deployment in serving():
         load = present_load(deployment, now=now)
         if load is None or prediction_at(deployment, load, now=now) is not None:
@@ -69,7 +69,7 @@ def predict_live(now: datetime) -> None:
 
 
 def recent_samples(deployment: Deployment, *, now: datetime) -> QuerySet[MetricSample]:
-    """Of the present generation, over the time that load and figures are means of."""
+    """Samples of the present generation, over the time of the means of load and figures."""
     return MetricSample.unscoped.filter(
         cluster=deployment.cluster_id,
         generation=deployment.generation,
@@ -79,7 +79,7 @@ def recent_samples(deployment: Deployment, *, now: datetime) -> QuerySet[MetricS
 
 
 def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None:
-    """None: there is hardly any."""
+    """The current load; None if there is hardly any."""
     here = F("running") + F("waiting")
     found = recent_samples(deployment, now=now).aggregate(
         mean=Avg(here), while_busy=Avg(here, filter=IS_BUSY)
@@ -101,8 +101,8 @@ def present_load(deployment: Deployment, *, now: datetime) -> PresentLoad | None
 
 
 def forecast_at(deployment: Deployment, load: PresentLoad) -> Forecast | None:
-    """None: it is too large to be simulated every now and then, or has whole-model instances,
-    which the simulator of pipelines does not know. Raises PlannerError."""
+    """A simulation at this load; None if the deployment is too large for repeated simulation, or
+    has whole-model instances, which the simulator does not know. Raises PlannerError."""
     problem, plan = stored_problem(deployment.plan), stored_plan(deployment.plan)
     running = max(1, round(load.running))
     if plan.instances or len(problem.cluster.nodes) > MOST_NODES or running > MOST_RUNNING:
@@ -131,7 +131,7 @@ def forecast_at(deployment: Deployment, load: PresentLoad) -> Forecast | None:
 def prediction_at(
     deployment: Deployment, load: PresentLoad, *, now: datetime
 ) -> LivePrediction | None:
-    """What is predicted of this very load; None: nothing, or of another one."""
+    """The prediction for this load; None: there is none, or it is for a different load."""
     row = LivePrediction.unscoped.filter(
         deployment=deployment, generation=deployment.generation, at__gt=now - KEPT_FOR
     ).first()

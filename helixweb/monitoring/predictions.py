@@ -117,7 +117,7 @@ def _nodes(deployment: Deployment, *, now: datetime) -> Iterator[NodeSteps]:
 
 
 def _standard_error(seen: Sequence[Observed]) -> float:
-    """Of the ratio of all, from how those of single windows spread."""
+    """Standard error of the overall ratio, from the spread of single windows."""
     ratios = [
         one.busy.busy_s / foreseen_s
         for one in seen

@@ -48,7 +48,7 @@ def _refine(
     busy: Iterable[Busy],
     now: datetime,
 ) -> None:
-    """By the profile that the plan was made with; the row may have another by now."""
+    """Refine the profile that the plan was made with; the row may differ by now."""
     found = refine(list(busy))
     if found is None or found.busy_s < LEAST_BUSY_S or found.observations < LEAST_OBSERVATIONS:
         return

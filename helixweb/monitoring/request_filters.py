@@ -21,7 +21,7 @@ ORDERS = {
 
 
 class RequestFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Every field may be left out."""
+    """Filters of requests; every field is optional."""
 
     cluster = CLUSTER_FILTER()
     node = django_filters.CharFilter(

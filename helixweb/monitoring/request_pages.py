@@ -39,8 +39,8 @@ def requests(request: HttpRequest) -> HttpResponse:
 
 
 def _live(scope: Any, *, now: datetime) -> dict[str, Any]:
-    """How many requests wait and run in every cluster in scope, by coordinators
-    that can be heard; `rows` are the oldest, at most as many as each report lists."""
+    """Number of waiting and running requests in all clusters in scope, from online coordinators;
+    `rows` are the oldest, at most as many as each report lists."""
     waiting = running = 0
     rows: list[dict[str, Any]] = []
     for latest in LatestReport.objects.within(scope).select_related("coordinator__cluster"):
@@ -92,8 +92,8 @@ def traced_request(request: HttpRequest, number: str) -> HttpResponse:
 
 
 def to_first_token(trace: RequestTrace) -> list[tuple[str, float, float]]:
-    """What its time went to, in seconds, and as a share of TTFT: the parts of the prompt, and the
-    way of the first token to the coordinator."""
+    """Parts of TTFT, in seconds and as a share: those of the prompt, and the transfer of the first
+    token to the coordinator."""
     if not trace.ttft_s or trace.attempts > 1:
         return []
     of_prompt = [

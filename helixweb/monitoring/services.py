@@ -133,7 +133,7 @@ def announce(sample: MetricSample) -> None:
 
 
 def _thin_detail(samples: QuerySet[MetricSample], *, before: int) -> None:
-    """Of the last seconds before then, leave what nodes did to the first of every few seconds."""
+    """Of samples shortly before, only the first of every few seconds keeps its node details."""
     begins = (before // DETAIL_EVERY_S - 1) * DETAIL_EVERY_S
     rows = samples.filter(second__gte=begins, second__lt=before).order_by("second")
     seen: set[int] = set()

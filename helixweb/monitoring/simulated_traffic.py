@@ -175,7 +175,7 @@ class _Report:
         self._ttfts_s[-1].append(record.first_token_s - record.arrival_s)
 
     def columns(self, engine: WatchedEngine) -> dict[str, Any]:
-        """Of a sample; the engine and this count from zero again from here on."""
+        """Columns of a sample; the engine and this object restart their counts from zero."""
         last = engine.statistics()
         engine.reset_statistics()
         self._ticks.append(last)

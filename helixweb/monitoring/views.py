@@ -43,7 +43,7 @@ OVERVIEW_RANGE = next(one for one in RANGES if one.name == "15m")
 @needs(VIEWER)
 @never_cache
 def overview(request: HttpRequest) -> HttpResponse:
-    """How far the set-up is; once something serves, how it does."""
+    """The overview: progress of the set-up; once something serves, its state."""
     last_event_id = events.latest_id()
     is_refresh = by_htmx(request)
     cluster = _chosen(request)
@@ -70,7 +70,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def _live(moment: Moment) -> dict[str, Any]:
-    """What monitor.js moves, and what it gets of the last report."""
+    """Context for monitor.js: charts to update, and values of the last report."""
     return {
         "finding": finding_of(moment),
         "generation": current_generation(moment.cluster.pk),
@@ -144,7 +144,7 @@ def _chart(moment: Moment, name: str, kind: str, range_: Range) -> dict[str, Any
 @needs(VIEWER, of=Deployment)
 @never_cache
 def predictions(request: HttpRequest, pk: int) -> HttpResponse:
-    """What the plan's assumptions are worth now, and what to do."""
+    """Page of predicted and measured figures, broken assumptions, and remedies."""
     last_event_id = events.latest_id()
     deployment = get_object_or_404(Deployment.light(request), pk=pk)
     agreement = agreement_of(deployment, now=timezone.now())
@@ -188,7 +188,7 @@ def _range(request: HttpRequest) -> Range:
 
 
 def _kind(request: HttpRequest) -> str:
-    """Of latency."""
+    """The kind of latency of the request."""
     asked = request.GET.get("kind", "")
     return asked if asked in KIND_TITLES else "itl"
 

@@ -97,7 +97,7 @@ def end_all(started: Iterable[Started], *, clock: Callable[[], float] = time.mon
 
 
 def kill_session(leader: int) -> None:
-    """What is left of the process group that `leader` began, which is ours alone."""
+    """Kill the remaining processes of the group that `leader` started, which is ours alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 

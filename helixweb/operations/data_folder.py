@@ -17,13 +17,13 @@ LEAST_FREE_BYTES = 50_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFolder:
-    """Where everything of the site is that is not in a service."""
+    """The folder of all data of the site that is not in a service."""
 
     path: Path
 
     @classmethod
     def of(cls, given: Path | None, environ: Mapping[str, str]) -> "DataFolder":
-        """As `--data`, HELIX_DATA_DIR or the default say. Raises CommandFailed."""
+        """The folder by `--data`, HELIX_DATA_DIR or the default. Raises CommandFailed."""
         named = given or (
             Path(environ["HELIX_DATA_DIR"]) if environ.get("HELIX_DATA_DIR") else None
         )
@@ -38,12 +38,12 @@ class DataFolder:
 
     @property
     def coordinator(self) -> Path:
-        """Who the coordinator is that `up` runs, and its keys."""
+        """Folder of the identity and keys of the coordinator that `up` runs."""
         return self.path / "coordinator"
 
     @property
     def coordinator_credential(self) -> str:
-        """What it keeps since it joined; empty: it has not."""
+        """The coordinator's credential; empty if it has not joined."""
         return self._of_membership("credential")
 
     @property
@@ -113,7 +113,7 @@ class DataFolder:
 
 
 def _changed_s(path: Path) -> float | None:
-    """When the file was last written; None: there is none."""
+    """Modification time of a file; None without it."""
     try:
         return path.stat().st_mtime
     except OSError:

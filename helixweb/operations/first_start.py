@@ -1,4 +1,4 @@
-"""What a first start of a site needs: a log-in link, and an endpoint."""
+"""First start of a site: creates a log-in link and an endpoint."""
 
 from typing import Any
 

@@ -63,7 +63,7 @@ def source_archive() -> bytes:
 
 
 def _files() -> dict[str, Path]:
-    """What the archive has, by its name there."""
+    """Files of the archive, by their names there."""
     assets, build = settings.ASSETS, _build_folder()
     found = {name: build / name for name in _BUILD_FILES}
     for folder in {_PACKAGES_FOLDER, build}:
@@ -80,7 +80,7 @@ def _files() -> dict[str, Path]:
 
 
 def _build_folder() -> Path:
-    """What builds the packages: in a checkout beside them; where a wheel was installed with the
-    assets, where setup.py puts it."""
+    """Folder of the files that build the packages: beside them in a checkout; for an installed
+    wheel, where setup.py puts it."""
     assets: Path = settings.ASSETS
     return assets if assets == _PACKAGES_FOLDER else assets / "source"

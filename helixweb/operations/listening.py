@@ -19,7 +19,7 @@ def listen(host: str, port: int, *, option: str) -> socket.socket:
 
 
 def check_free(host: str, port: int, *, option: str) -> None:
-    """That a child could listen there. Raises CommandFailed."""
+    """Check that a child can listen there. Raises CommandFailed."""
     listen(host, port, option=option).close()
 
 

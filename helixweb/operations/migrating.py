@@ -48,12 +48,12 @@ def backup_before(what: str, *, say: Callable[[str], None]) -> Path:
 
 
 def is_empty() -> bool:
-    """Nothing was ever migrated here."""
+    """True if no migration was ever applied here."""
     return "django_migrations" not in connection.introspection.table_names()
 
 
 def backups_folder() -> Path:
-    """Where backups go that the site makes by itself."""
+    """Folder of the automatic backups of the site."""
     folder: Path = settings.DATA_DIR / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder

@@ -74,7 +74,7 @@ def pull(around: Surroundings, model: str, *, json: bool) -> None:
 
 
 def _name(text: str) -> HubName | None:
-    """None for what cannot be the name of a folder of the site's, or names a revision."""
+    """The name of a model; None if it cannot be a folder of the site, or names a revision."""
     name = parse_hub_name(text)
     return name if name is not None and name.is_newest else None
 
@@ -91,7 +91,7 @@ def _models_folder() -> Path:
 
 
 def _reported(around: Surroundings, act: Callable[[Progress], ResultT]) -> ResultT:
-    """What `act` returns, given a progress that is shown to people. Raises CommandFailed."""
+    """Call `act` with a progress display and return its result. Raises CommandFailed."""
     say, shown = site.progress(around), -1
 
     def progress(done: int, total: int) -> None:

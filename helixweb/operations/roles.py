@@ -1,4 +1,4 @@
-"""What `up` is asked to run, checked against itself."""
+"""Options of `up`, validated together."""
 
 import argparse
 import ipaddress
@@ -63,35 +63,35 @@ class Wanted(argparse.Namespace):
 
     @property
     def server_url(self) -> str:
-        """Where the coordinator of this machine reaches the site. A site of https has a name to
-        which its certificate belongs, and sends on who comes without it."""
+        """URL of the site for the coordinator of this machine. With https it has the name in the
+        certificate; requests without it are redirected."""
         return self.server or (self.url if self.url.startswith("https:") else self.local_url)
 
     @property
     def issuer(self) -> Path | None:
-        """What the coordinator of this machine trusts beside the system's issuers: what was given,
-        else the site's own certificate."""
+        """Certificate that the coordinator trusts besides the system's issuers: the given one, else
+        the site's own."""
         return self.ca or (self.tls[0] if self.tls else None)
 
     @property
     def addresses(self) -> Addresses:
-        """What other commands on the same data folder should know."""
+        """Addresses for other commands on the same data folder."""
         return Addresses(url=self.url, port=self.port, coordinator_port=self.coordinator_port)
 
     @property
     def coordinator_url(self) -> str:
-        """Where this machine reaches the coordinator."""
+        """URL of the coordinator for this machine."""
         return f"http://{bracketed(_dialled_here(self.coordinator_host))}:{self.coordinator_port}"
 
     @property
     def openai_url(self) -> str:
-        """Where chat clients reach the coordinator, those of other machines if they can."""
+        """URL of the coordinator for chat clients, of other machines if reachable."""
         host = self.data_host if is_wildcard(self.coordinator_host) else self.coordinator_host
         return f"http://{bracketed(host)}:{self.coordinator_port}/v1"
 
 
 def wanted_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Wanted:
-    """Raises CommandFailed for options that contradict each other."""
+    """Parse options. Raises CommandFailed if they contradict each other."""
     wanted = Wanted(**vars(arguments))
     wanted.roles = frozenset(arguments.role or ROLES)
     wanted.tls = _tls(arguments)
@@ -154,8 +154,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _set_hosts(wanted: Wanted) -> None:
-    """Where the web, and the coordinator for clients and for stages, listen: what is not given
-    follows --host, and that of a coordinator alone the route to its site. Raises CommandFailed."""
+    """Set the hosts at which the web and the coordinator (for clients, for stages) listen. Defaults
+    are --host, or for a coordinator alone the route to its site. Raises CommandFailed."""
     given, wanted.host = wanted.host, wanted.host or LOOPBACK
     if not wanted.coordinator_host:
         routed = not given and wanted.coordinator_alone and wanted.server
@@ -173,7 +173,7 @@ def _url_elsewhere(wanted: Wanted) -> str:
 
 
 def _own_address(server: str) -> str:
-    """By which other machines dial this one. Raises CommandFailed."""
+    """Address of this machine for other machines. Raises CommandFailed."""
     try:
         return address_towards(server) if server else outward_address()
     except OSError as error:

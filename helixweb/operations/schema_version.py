@@ -24,7 +24,7 @@ def nodes_of(loader: MigrationLoader, applied: Collection[Key]) -> set[Key]:
 
 
 def unknown_migrations(loader: MigrationLoader, applied: Collection[Key]) -> list[str]:
-    """Those of `applied` (app, name) that apps of this version do not have."""
+    """Migrations in `applied` (app, name) that are unknown to this version."""
     apps = {app for app, _ in loader.graph.nodes}
     known = nodes_of(loader, applied)
     replaced = {name for key in known for name in loader.disk_migrations[key].replaces}
@@ -33,7 +33,7 @@ def unknown_migrations(loader: MigrationLoader, applied: Collection[Key]) -> lis
 
 
 def check_known(loader: MigrationLoader) -> None:
-    """Raises NewerDatabase."""
+    """Raise NewerDatabase if the database has unknown migrations."""
     if strange := unknown_migrations(loader, loader.applied_migrations or {}):
         raise NewerDatabase(
             f"The database was made by a newer HelixWeb: {strange[0]} is unknown to this one. "

@@ -1,4 +1,4 @@
-"""What commands that work on the site's own data have in common: they open it in their process."""
+"""Base of commands that work on the site's own data in their own process."""
 
 import os
 from collections.abc import Callable, Iterator

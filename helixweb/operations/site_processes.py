@@ -49,7 +49,7 @@ def bound(wanted: Wanted) -> list[socket.socket]:
 
 
 def environment(wanted: Wanted, folder: DataFolder) -> dict[str, str]:
-    """Of all that is started."""
+    """Environment of all child processes."""
     tls = {"HELIX_TLS_CERTIFICATE": str(wanted.tls[0])} if wanted.tls else {}
     return {
         "HELIX_DATA_DIR": str(folder.path),
@@ -63,8 +63,8 @@ def environment(wanted: Wanted, folder: DataFolder) -> dict[str, str]:
 def children_of(
     wanted: Wanted, folder: DataFolder, sockets: list[socket.socket], prepared: Mapping[str, Any]
 ) -> list[Child]:
-    """In the order of their start; `sockets` are those of `bound`, `prepared` is what `prepare`
-    said."""
+    """Children in the order of their start; `sockets` are those of `bound`, `prepared` is the
+    result of `prepare`."""
     folder.ready_file.unlink(missing_ok=True)
     children = []
     if WEB in wanted.roles:

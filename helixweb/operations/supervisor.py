@@ -63,7 +63,7 @@ class Supervisor:
             _shorten(one.child.log)
 
     def next_look_s(self) -> float:
-        """How long nothing is to be done unless a signal comes."""
+        """Seconds until the next restart or check, unless a signal comes."""
         due = [one.again_at - self.clock() for one in self.kept if one.again_at is not None]
         return max(0.0, min([LOOK_S, *due]))
 
@@ -90,7 +90,7 @@ class Supervisor:
 
 
 class Stopped(Exception):
-    """By the signal of that number."""
+    """The process was stopped by the signal of that number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -120,7 +120,7 @@ class Signals:
         os.close(self._writing)
 
     def wait(self, timeout_s: float) -> None:
-        """Raises Stopped if a signal to end came, also while it waits."""
+        """Wait. Raises Stopped if a signal to end came, also before."""
         if not self.taken and select.select([self._reading], [], [], timeout_s)[0]:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._reading, 4096)

@@ -1,4 +1,4 @@
-"""What an event or an alert says, in the reader's language."""
+"""Template filter: the sentence of an event or an alert in the reader's language."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -32,7 +32,7 @@ _MOST_KINDS = 10
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What a run saw; `failures` by what the endpoint said."""
+    """Results of a run; `failures` counts by the endpoint's message."""
 
     streams: int
     finished: list[Answer] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Measured:
     wall_s: float = 0.0
 
     def summary(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """The summary that `--json` prints."""
         tokens = sum(one.output_tokens for one in self.finished)
         return {
             "streams": self.streams,
@@ -59,7 +59,7 @@ class Measured:
 
 
 def percentiles(values: Sequence[float | None]) -> dict[str, float | None]:
-    """By nearest rank, so that each is a value that was measured; None does not count."""
+    """Percentiles by nearest rank, so that each is a measured value; None is ignored."""
     ordered = sorted(value for value in values if value is not None)
     return {
         f"p{share}": ordered[max(0, -(-share * len(ordered) // 100) - 1)] if ordered else None

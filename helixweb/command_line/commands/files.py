@@ -112,7 +112,7 @@ def import_file(
 
 
 def _format_of(path: Path | None) -> str:
-    """By the end of its name."""
+    """Format of a file by its suffix."""
     end = path.suffix.lower().removeprefix(".") if path else ""
     return end if end in MEDIA else "yaml"
 

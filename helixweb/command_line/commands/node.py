@@ -137,7 +137,7 @@ def _measure(
             tell[order["node"]](rows_table(cells, [order]).split("\n")[1])
 
     def newest() -> list[Row]:
-        """After a failed check the server gives another order."""
+        """The newest order: after a failed check the server gives a new one."""
         asked = [
             site.client.profilings.all(node=order["node"], ordering=["-id"], limit=1)
             for order in orders

@@ -80,7 +80,7 @@ def _print(site: Session, cluster: int) -> None:
 
 
 def _redraw(site: Session, cluster: int) -> None:
-    """Over the last picture; a server that is away for a moment is said on the last line."""
+    """Draw over the last frame; the last line says if the server does not answer."""
     columns, lines = shutil.get_terminal_size(_SIZE)
     try:
         reading = read_cluster(site, site.client.clusters.get(cluster))
@@ -94,7 +94,7 @@ def _redraw(site: Session, cluster: int) -> None:
 
 
 def frame(reading: Row, *, columns: int, lines: int) -> list[str]:
-    """At most `lines` lines of at most `columns` columns; what does not fit is counted."""
+    """A frame of at most `lines` lines of `columns` columns; rows that do not fit are counted."""
     head, links = summary(reading, most=3).split("\n")[: lines // 2], _links(reading["links"])
     room = lines - len(head) - 1 - (len(links) + 1 if links else 0)
     shown = [*head, "", *_fitted(_nodes(reading), max(room, 3))]

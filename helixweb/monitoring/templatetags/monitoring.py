@@ -1,4 +1,4 @@
-"""What pages show of metrics: {% load monitoring %}{{ seconds|latency }} …"""
+"""Template tags of metrics: {% load monitoring %}{{ seconds|latency }} …"""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def node_history(node: Node) -> dict[str, Any]:
 
 @register.simple_tag
 def serving_now(deployment: Deployment) -> dict[str, Any]:
-    """By the newest report on the generation of `deployment`: `numbers` for tiles, None each while
+    """Context of the newest report on the generation of `deployment`: `numbers`, None each while
     nothing is reported, and the `finding`, None then, too."""
     moment = Moment(deployment.cluster, timezone.now())
     sample = moment.sample

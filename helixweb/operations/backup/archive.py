@@ -54,7 +54,7 @@ class KeptFile(_Model):
 
 
 class Manifest(_Model):
-    """What a backup holds."""
+    """The manifest of a backup's content."""
 
     format: str
     version: str
@@ -119,7 +119,7 @@ class ArchiveReader:
     @classmethod
     @contextmanager
     def open(cls, path: Path, *, passphrase: str = "") -> Iterator["ArchiveReader"]:
-        """Raises NoBackup, WrongPassphrase."""
+        """Open a backup. Raises NoBackup, WrongPassphrase."""
         try:
             file = zipfile.ZipFile(path)
         except FileNotFoundError as error:
@@ -177,12 +177,12 @@ class ArchiveReader:
 
 
 def table_member(label: str) -> str:
-    """Where the rows of a table are."""
+    """Name of the member with the rows of a table."""
     return f"tables/{label}.jsonl"
 
 
 def file_member(path: str) -> str:
-    """Where a file of the data folder is."""
+    """Name of the member with a file of the data folder."""
     return f"files/{path}"
 
 

@@ -20,7 +20,7 @@ class NoBackup(CommandFailed):
 
 
 def kept_files(data_dir: Path) -> Iterator[Path]:
-    """In order."""
+    """Files of the data folder to back up, in order."""
     for path in sorted(data_dir.iterdir()):
         if path.name in KEPT_FOLDERS and path.is_dir():
             yield from (found for found in sorted(path.rglob("*")) if _is_kept(found))

@@ -36,7 +36,7 @@ _BESIDE = ("-wal", "-shm", "-journal")
 
 
 class RestoreRefused(CommandFailed):
-    """Nothing was changed; the message says what to do."""
+    """The restore was refused and nothing changed; the message says what to do."""
 
     exit_code = exit_codes.CONFLICT
 
@@ -49,8 +49,8 @@ def restore(
     data_dir: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
-    """What was restored. Raises NoBackup, WrongPassphrase, RestoreRefused, and what the database
-    raises."""
+    """Restore a backup; returns its manifest. Raises NoBackup, WrongPassphrase, RestoreRefused,
+    and errors of the database."""
     folder = data_dir or settings.DATA_DIR
     with ArchiveReader.open(path, passphrase=passphrase) as archive:
         say(f"Verifying {path} ...")
@@ -68,7 +68,8 @@ def restore(
 
 
 def check(archive: ArchiveReader) -> None:
-    """It is whole, and this version can read it. Raises NoBackup, WrongPassphrase."""
+    """Check that a backup is complete and readable by this version. Raises NoBackup,
+    WrongPassphrase."""
     manifest = archive.manifest
     loader = MigrationLoader(None)
     applied = {(app, name) for app, names in manifest.migrations.items() for name in names}

@@ -26,11 +26,11 @@ _MORE, _LAST = b"more", b"last"
 
 
 class WrongPassphrase(CommandFailed):
-    """It does not open this backup, or the backup was changed."""
+    """The passphrase does not open this backup, or the backup was changed."""
 
 
 class Seal:
-    """What a passphrase and the salt of one backup make."""
+    """Encryption with the key of a passphrase and the salt of one backup."""
 
     def __init__(self, passphrase: str, *, salt: bytes) -> None:
         self.salt = salt
@@ -46,11 +46,11 @@ class Seal:
 
     @classmethod
     def fresh(cls, passphrase: str) -> "Seal":
-        """With a salt of its own."""
+        """A seal with a new salt."""
         return cls(passphrase, salt=os.urandom(16))
 
     def mark(self, content: bytes) -> str:
-        """What only the passphrase could have made of `content`."""
+        """A MAC of `content`, which requires the passphrase."""
         return hmac.new(self._derived("manifest"), content, hashlib.sha256).hexdigest()
 
     def check_mark(self, content: bytes, mark: str) -> None:
@@ -75,7 +75,7 @@ class Seal:
         yield sealed(_LAST)
 
     def pieces(self, source: BinaryIO, *, member: str) -> Iterator[bytes]:
-        """What was sealed, in pieces. Raises WrongPassphrase."""
+        """The decrypted content, in pieces. Raises WrongPassphrase."""
         cipher, inflate = AESGCM(self._derived(member)), zlib.decompressobj()
         number, mark = 0, _MORE
         while header := source.read(_LENGTH.size + 4):

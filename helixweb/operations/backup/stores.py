@@ -1,4 +1,4 @@
-"""Where backups are kept: a folder, or object storage that speaks S3 (`s3://BUCKET/PREFIX`).
+"""Stores of backups: a folder, or object storage with the S3 API (`s3://BUCKET/PREFIX`).
 
 For S3, address, region and keys come from the environment as boto3 reads it:
 AWS_ENDPOINT_URL_S3 for a storage of your own, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION.
@@ -20,7 +20,7 @@ PREFIX = "helixweb-"
 
 
 def fresh_name(now: datetime) -> str:
-    """So that names are in the order of time."""
+    """A file name by the time, so that names sort by time."""
     return f"{PREFIX}{now.astimezone(UTC):%Y%m%dT%H%M%SZ}{SUFFIX}"
 
 

@@ -51,7 +51,7 @@ def ends_of(loader: MigrationLoader, migrations: dict[str, list[str]]) -> list[K
 def models_of(
     loader: MigrationLoader, migrations: dict[str, list[str]]
 ) -> list[type[models.Model]]:
-    """Those that have tables once exactly `migrations` are applied."""
+    """Models with tables once exactly `migrations` are applied."""
     state = loader.project_state(ends_of(loader, migrations))
     found = state.apps.get_models(include_auto_created=True)
     return [m for m in found if m._meta.managed and not m._meta.proxy and not m._meta.swapped]
@@ -160,7 +160,7 @@ def _value(field: "models.Field[Any, Any]", value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for; `Field.to_python` reads it back."""
+    """A value without a JSON type as text; `Field.to_python` reads it back."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, timedelta):

@@ -115,7 +115,7 @@ def up(
 def _run(
     wanted: Wanted, folder: DataFolder, around: Surroundings, sockets: list[socket.socket]
 ) -> None:
-    """Until it is stopped. Raises Stopped if that is before all is up, CommandFailed."""
+    """Run until stopped. Raises Stopped if that is before all is up, CommandFailed."""
     begin = time.monotonic()
     os.environ.update(site_processes.environment(wanted, folder))
     if WEB in wanted.roles:
@@ -141,7 +141,7 @@ def _run(
 
 
 def _prepared(wanted: Wanted, signals: Signals) -> dict[str, Any]:
-    """What `prepare` did. Raises CommandFailed, Stopped."""
+    """Run `prepare` and return its result. Raises CommandFailed, Stopped."""
     command = [sys.executable, "-m", "helixweb.operations.prepare"]
     if WEB in wanted.roles:
         command += ["--migrate", f"--login={wanted.login}"]
@@ -171,7 +171,7 @@ def _prepared(wanted: Wanted, signals: Signals) -> dict[str, Any]:
 
 
 def _wait_until_up(supervisor: Supervisor, signals: Signals) -> None:
-    """Raises CommandFailed when a process ends before it is up, Stopped."""
+    """Wait for all processes. Raises CommandFailed when one ends before it is up, Stopped."""
     waiting, deadline = [one.child for one in supervisor.kept], time.monotonic() + UP_WITHIN_S
     while waiting:
         signals.wait(0.1)

@@ -1,4 +1,4 @@
-"""All looks, in an order in which the first fault explains those below it."""
+"""All checks, in an order in which the first fault explains those after it."""
 
 import contextlib
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ def python(version: tuple[int, int, int] = sys.version_info[:3]) -> Iterator[Fin
 
 
 def packages(database: str) -> Iterator[Finding]:
-    """What the settings and the coordinator need beside the base install."""
+    """Check packages that the settings and the coordinator need beyond the base install."""
     wanted: list[tuple[str, str, str, Callable[[str, str, str], Finding]]] = [
         ("tokenizers", "the coordinator answers no chats", "coordinator", note)
     ]
@@ -40,7 +40,7 @@ def packages(database: str) -> Iterator[Finding]:
 
 
 def data_folder(path: Path, *, user_id: int | None = None) -> Iterator[Finding]:
-    """It is there and ours, and no other user reads it."""
+    """Check that the data folder exists, is ours, and is not readable by other users."""
     mine = os.getuid() if user_id is None else user_id
     if not path.is_dir():
         yield note("data folder", f"{path} does not exist yet", "`helixweb up` makes it")

@@ -71,7 +71,7 @@ def certificate(url: str, *, now: datetime) -> Iterator[Finding]:
 
 
 def expiry(ends: datetime, *, now: datetime) -> Finding:
-    """How long a certificate is good."""
+    """Finding on the remaining validity of a certificate."""
     left = ends - now
     said = f"the certificate is good until {ends:%Y-%m-%d}"
     if left < timedelta():
@@ -108,6 +108,7 @@ def clock_of(url: str) -> float | None:
 
 
 def ahead_s(server_time: datetime, *, now: datetime) -> float:
-    """Of a time in whole seconds that is written once a second, so that it is up to two old."""
+    """Clock difference from a Date header: in whole seconds, written once a second, so it may be up
+    to two seconds old."""
     skew_s = (server_time - now).total_seconds()
     return min(0.0, skew_s + DATE_IS_OLD_S) if skew_s < 0 else skew_s

@@ -24,7 +24,7 @@ STARTS_WITHIN_S = 60.0  # on a busy machine, with the backup before an upgrade
 
 
 def site_settings() -> Iterator[Finding]:
-    """What Django's own check for deployment says of a site that others reach."""
+    """Findings of Django's deployment check, for a site that other machines reach."""
     if not settings.HELIX_URL.startswith("https://"):
         here = any(name in settings.HELIX_URL for name in ("127.0.0.1", "localhost", "[::1]"))
         if here:
