@@ -34,8 +34,8 @@ class LengthStatistics:
 
     @classmethod
     def of(cls, requests: Iterable[Lengths]) -> "LengthStatistics":
-        """Statistics of a sample. Reservations: the prompt and the mean output, or the actual output
-        if it is longer."""
+        """Statistics of a sample. Reservations: the prompt and the mean output, or the actual
+        output if it is longer."""
         pairs = [(request.prompt_tokens, request.output_tokens) for request in requests]
         if not pairs:
             raise InvalidLengths("there are no requests to take lengths from; give at least one")
