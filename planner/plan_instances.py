@@ -204,7 +204,7 @@ def _beside(
     whole = problem.model.num_layers
 
     def report(incumbent: Incumbent, /) -> None:
-        """Of the pipelines alone, shown with the instances that are there in any case."""
+        """Report an incumbent of the pipelines, together with the fixed instances."""
         value = incumbent.objective_value
         if value is not None:
             joined = _joined(incumbent.placement, taken, whole)
@@ -294,7 +294,7 @@ def _incumbent(plan: Plan, value: float) -> Incumbent:
 
 
 def _instances_forecast(placed: PlacedInstances, rules: PlacementRules) -> MethodForecast:
-    """With the nodes that are left idle as its remark."""
+    """The forecast of the instances; its remark names idle nodes."""
     cannot = [name for name in placed.smaller if name not in rules.pinned]
     may_not = [name for name in placed.smaller if name in rules.pinned]
     return MethodForecast(

@@ -73,7 +73,7 @@ _BACKEND = Option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions(SearchOptions):
-    """How to search.
+    """Options of a search for a plan.
 
     `placer` is "auto", which uses all of them in turn, or the name of one. `warm_start` is "best"
     (of the baselines), "none", or the name of one of `baselines`.

@@ -114,7 +114,7 @@ class _Known:
 
 
 def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
-    """What holds placements of `problem` against the objective; its rules are applied already.
+    """Trials of placements of `problem` by the objective; its rules are already applied.
 
     Raises InvalidOptions.
     """
@@ -137,7 +137,7 @@ def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
 def estimated_forecast(
     problem: Problem, placement: Placement, *, options: PlanOptions
 ) -> PlanForecast | None:
-    """Without a simulation; None where the flow is the objective or nothing is served."""
+    """The forecast by estimate; None if the objective is flow or nothing is served."""
     if options.objective == "flow":
         return None
     trials = serving_trials(restricted_problem(problem, options.rules), options)
@@ -146,7 +146,7 @@ def estimated_forecast(
 
 
 def objective_of(problem: Problem, options: PlanOptions) -> Objective:
-    """What the options make large; their rules are applied to `problem` already.
+    """The objective of the options; their rules are already applied to `problem`.
 
     Raises InvalidOptions.
     """
@@ -165,7 +165,7 @@ def _plan_for_serving(
     simulates: bool,
     progress: Progress,
 ) -> Plan:
-    """As much of the goal as is found; the flow's answer where nothing is forecast to serve."""
+    """The best plan for the goal; the one for flow if no plan is forecast to serve."""
     trials = serving_trials(problem, options)
     serving, found = _begun(problem, options, trials, known, stop=stop, progress=progress)
     limit_s, search_ends_s = options.time_limit_s, search_s
@@ -265,7 +265,7 @@ def _begun(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FlowSearch:
-    """What the search for flow found; `placed` are those of the baselines and guards."""
+    """Results of the search for flow; `placed` are those of the baselines and guards."""
 
     board: Board
     placed: dict[str, Placement | None]

@@ -43,7 +43,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """How much longer than the profile says; `error` is one standard error."""
+    """Measured time over the profile's; `error` is one standard error."""
 
     factor: float
     error: float
@@ -123,7 +123,7 @@ def refined_profile(
 def _longer(
     times: LayerTimes, found: Refinement, *, layers: int, speed: float, prompt_tokens: float
 ) -> float:
-    """By which factor a token takes longer: what prompts take of its time is known."""
+    """Factor of the time per token at `speed`, weighted by the share that prompts take of it."""
     if speed <= 0:
         return 1.0
     prompt_s = times.prompt_s(prompt_tokens) / prompt_tokens

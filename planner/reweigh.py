@@ -14,7 +14,7 @@ Ends = tuple[str, str]  # source, target; "coordinator" among them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reweighed:
-    """What the plan's placement can do over the links as they are, and the weights for that."""
+    """Flow of the plan's placement over the current links, and the weights for it."""
 
     flow_tokens_per_s: float
     routing_weights: Mapping[str, Mapping[str, float]]

@@ -53,7 +53,7 @@ ROBUST = "robust"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survival:
-    """What is left of the objective's value when the worst node is lost.
+    """The objective's value that is left when the worst node is lost.
 
     No node is the worst, "", if every single loss costs nothing.
     """
@@ -120,7 +120,7 @@ class _LargestSurvival:
 
 
 def _like_nodes(problem: Problem, placement: Placement) -> dict[str, tuple[object, ...]]:
-    """What makes the loss of one node as bad as that of another, by node."""
+    """Keys by node: nodes with equal keys have equally bad losses."""
     groups = groups_of_like_nodes(problem, NO_RULES)
     first_like = {name: names[0] for names in groups for name in names}
     return {

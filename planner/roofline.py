@@ -89,7 +89,7 @@ class LayerShape:
 
     @property
     def parameters(self) -> int:
-        """Of the matrices."""
+        """Number of parameters in the matrices."""
         attention = 2 * self.hidden_size * (self.query_heads + self.kv_heads) * self.head_size
         return attention + 3 * self.hidden_size * self.intermediate_size
 
@@ -105,7 +105,7 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """How many tokens a model knows; tied embeddings serve as its output head as well."""
+    """Size of a model's vocabulary; tied embeddings are its output head as well."""
 
     size: int
     is_tied: bool
@@ -147,7 +147,7 @@ def is_estimated(profile: ComputeProfile) -> bool:
 
 
 def data_sheet(gpu: str) -> DataSheet:
-    """Raises UnknownGpu."""
+    """The data sheet of a GPU. Raises UnknownGpu."""
     if gpu not in DATA_SHEETS:
         raise UnknownGpu(
             f"there is no data sheet of {gpu!r}; there are {', '.join(DATA_SHEETS)}, or give its "
@@ -197,7 +197,7 @@ def model_memory(
     minimum: KvMinimum,
     context_tokens: float,
 ) -> ModelMemory:
-    """What the model takes on a node that runs steps of `STEP_TOKENS`."""
+    """Memory of the model on a node that runs steps of `STEP_TOKENS`."""
     table = float(vocabulary.size * layer.hidden_size * _ELEMENT_BYTES)
     shape = StepShape(
         hidden_size=layer.hidden_size,
@@ -236,7 +236,7 @@ def roofline_profile(
     longest_tokens: int | None = None,
     minimum: KvMinimum | None = None,
 ) -> ComputeProfile:
-    """What a node with that GPU would do with 1 to all layers it can hold.
+    """Profile of a node with that GPU, for 1 to all layers it can hold.
 
     Beside them there is room for KV cache of `minimum`, by default eight requests of the workload's
     mean length or one of `longest_tokens`. Without a `vocabulary` a large one is assumed.

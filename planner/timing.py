@@ -1,4 +1,4 @@
-"""How long a layer takes on a node: measured, or derived from the published throughput table.
+"""Times of a layer on a node: measured, or derived from the published throughput table.
 
 A problem file need not have layer times; T_j (Helix §4.3) it always has, and T_j was made from
 them. Taking that apart: a batch of b decoding sequences and the prompt tokens that come with them

@@ -37,5 +37,5 @@ def prefixed(value: float, unit: str) -> str:
 
 
 def three_digits(value: float) -> str:
-    """At most three significant digits, never an exponent for what fits."""
+    """A number with at most three significant digits, without an exponent if it fits."""
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"

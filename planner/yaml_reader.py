@@ -11,7 +11,7 @@ from typing import Protocol
 
 import yaml
 
-MOST_VALUES = 250_000  # keys and values, each alias counted as all it stands for
+MOST_VALUES = 250_000  # keys and values, each alias counted as all of its values
 MOST_LEVELS = 100
 LONGEST_NUMBER = 400  # characters; a float has at most 309 digits before its point
 
@@ -49,7 +49,7 @@ class _Mark(Protocol):
 
 
 class YamlRefused(ValueError):
-    """Not YAML, or beyond the limits; the message says where and why."""
+    """Invalid YAML, or beyond the limits; the message says where and why."""
 
 
 def read_yaml(text: str) -> object:

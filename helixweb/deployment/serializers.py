@@ -104,7 +104,7 @@ class DrainSerializer(StrictFieldsMixin, serializers.ModelSerializer[Drain]):
 
     node = RowKey(
         queryset=Node.objects.select_related("cluster"),
-        # that there is one already is told with what to do about it
+        # the service reports a duplicate with the remedy
         validators=[],
     )
     node_name = serializers.CharField(source="node.name", read_only=True)
@@ -166,7 +166,7 @@ class ProfilingSerializer(StrictFieldsMixin, serializers.ModelSerializer[Profili
             "state", "done", "message", "version", "like", "created_by", "created_at", "began_at",
             "ended_at",
         ]  # fmt: skip
-        validators: tuple[()] = ()  # that one stands already is the service's to say
+        validators: tuple[()] = ()  # the service reports an existing one
 
     def get_left_s(self, row: Profiling) -> float | None:
         return row.left_s_at(timezone.now())

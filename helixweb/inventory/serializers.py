@@ -342,7 +342,7 @@ class CoordinatorSerializer(serializers.ModelSerializer[Coordinator]):
 
 class _ConnectionSerializer(RowSerializer):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Numbers that come without a source are a person's, which no measurement overwrites."""
+        """Mark numbers without a source as entered by a user, which no measurement overwrites."""
         if attrs.keys() & {"bandwidth_bytes_per_s", "latency_s"}:
             attrs.setdefault("origin", Origin.ENTERED)
         return attrs

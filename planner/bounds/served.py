@@ -222,7 +222,7 @@ class _Search:
     def _of_several_parts(self) -> float:
         """The program of the module's docstring, its columns found one by one.
 
-        It goes on from the last division: cells that were divided are closed, theirs added.
+        It continues from the last division: divided cells are closed, and their parts added.
         """
         ways, cells, program = self._ways, self._cells, self._program
         kinds, count = len(ways.count_K), len(cells)

@@ -14,7 +14,7 @@ _FROM_ONE, _SHARE = Range(1), Range(0, 1, above=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPolicy:
-    """What the nodes' steps and the links between them do.
+    """Policy of the nodes' steps and the links between them.
 
     `prompt_chunk_tokens`: a step takes at most so many prompt tokens, cutting prompts; None runs
     whole prompts. `decode_cap_divisor` M: a step takes at most ceil(R / M) decodes of R requests on

@@ -1,7 +1,7 @@
 """The sustained decode throughput of a component: the largest that its requests in flight allow.
 
-At X decode tokens/s and r = X / O requests/s, node i, through which a share p_i of requests goes,
-is busy with prompt steps for u_i = p_i r n m_i of the time (n steps a prompt, m_i seconds each).
+At X decode tokens/s and r = X / O requests/s, node i, which a share p_i of requests visits, is
+busy with prompt steps for u_i = p_i r n m_i of the time (n steps a prompt, m_i seconds each).
 Decodes come in cycles: c_i = time of a step of d_i decodes / (1 - u_i) with d_i = p_i X c_i. A
 visit takes some cycles, what is left of a running prompt step, and where prompts run whole, what
 the whole convoy waits for (`Model`'s weights). A message waits on a link for decodes before it and
@@ -12,7 +12,7 @@ share it has what the others leave. A token's way back from the last stage to th
     X* = largest X with X round_trip(X) + r ttft(X) <= N
 
 where N requests fill the KV room of the scarcest group of nodes; what a full node cannot take
-goes to its group's others, until all of the scarcest group are full. A step takes one chunk, so
+is sent to its group's others, until all of the scarcest group are full. A step takes one chunk, so
 chunks queue where steps are long; the longest such wait delays first tokens. Two things follow
 from an answer and change it, so it is worked out in a few turns: how much longer requests stay
 that go by a slow node of a group, and the cap of batches that stages measure.

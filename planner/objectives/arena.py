@@ -99,7 +99,7 @@ class Arena:
                 self.offer(found.placement)
 
     def start(self) -> None:
-        """Before the first round, and to begin again where it did; what was found stays known."""
+        """Start the first round, or restart from the same state; results so far stay known."""
         self._seeds = self._seeds or dict(self._known)
         self._pool = dict(self._seeds)
 
@@ -117,7 +117,7 @@ class Arena:
         _keep(self._known, found.best, found.score)
 
     def walked_from(self, placement: Placement, *, walks: int) -> Iterator[Placement]:
-        """Where short random walks lead from it, if it is stages."""
+        """Placements at the ends of short random walks from it, if it consists of stages."""
         start = self._search.stages_of(placement)
         if start is None:
             return

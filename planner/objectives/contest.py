@@ -89,7 +89,7 @@ class Contest:
         return self._run_final([*standings[:finalists], *nearby], seeds, stop)
 
     def _run_heat(self, trials: Iterable[Trial], span: Span, stop: Stop) -> list[Outcome]:
-        """Those that were done in time and served anything."""
+        """Outcomes of trials that ended in time and served anything."""
         standings = []
         for trial in trials:
             figures = self._simulated(trial, seeds=(self._seed,), span=span, stop=stop)

@@ -1,4 +1,4 @@
-"""What a plan is forecast to deliver as one number to make large: a class for each objective."""
+"""Objectives: a class for each turns a forecast into one number to maximise."""
 
 import math
 from collections.abc import Mapping
@@ -41,11 +41,11 @@ class Goal:
         return min(self.ttft_limit_s, self.tpot_limit_s) < math.inf
 
     def cost_of(self, name: str) -> float:
-        """What the use of the node adds to what the throughput is divided by."""
+        """Cost of using the node, by which throughput is divided."""
         return 0.0
 
     def value(self, decode_tokens_per_s: float, *, used: tuple[str, ...], nodes: int) -> float:
-        """Of a plan that uses some of the cluster's `nodes` nodes; larger is better."""
+        """Value of a plan that uses some of the cluster's `nodes` nodes; larger is better."""
         return decode_tokens_per_s
 
 
@@ -94,7 +94,7 @@ def goal_for(
     demand_tokens_per_s: float | None,
     limit_percentile: LimitPercentile = "p50",
 ) -> Goal:
-    """Raises InvalidOptions for an objective that lacks what it needs."""
+    """The goal of an objective. Raises InvalidOptions if a parameter is missing."""
     if objective == "latency":
         return WithinLimits(
             ttft_limit_s=math.inf if ttft_limit_s is None else ttft_limit_s,

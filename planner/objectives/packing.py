@@ -41,7 +41,7 @@ class Packing:
     def packed(
         self, limits: ProgramLimits, value_of: Callable[[Placement], float | None] | None = None
     ) -> Placement | None:
-        """None where fewer than two are best; `value_of` may know more than what was offered."""
+        """The best packing; None if it has fewer than two parts. `value_of` gives newer values."""
         columns = [
             ((value_of(placement) if value_of else None) or value, placement)
             for value, placement in self._known.values()

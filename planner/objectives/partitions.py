@@ -11,7 +11,7 @@ Partition = tuple[tuple[str, ...], ...]
 
 
 def partitions(problem: Problem) -> list[Partition]:
-    """By compute profile, by region, by both, and fast nodes and slow ones; none twice.
+    """Partitions by compute profile, by region, by both, and by speed; without duplicates.
 
     Groups too small for the model join the smallest group with which they can hold it.
     """

@@ -1,4 +1,4 @@
-"""What of a plan is simulated, and the figures of the whole from those of its samples."""
+"""Samples of a plan to simulate, and the figures of the whole from those of its samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Shape: TypeAlias = tuple[tuple[str, str, int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What of a plan is simulated: `trial`, for `count` components that serve `scale` as much."""
+    """A simulated part of a plan: `trial`, for `count` components that serve `scale` as much."""
 
     trial: "Trial"
     scale: float
@@ -28,13 +28,13 @@ class Sample:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of all the components, by estimate."""
+        """Estimated tokens/s of all its components."""
         return self.count * self.scale * self.trial.estimate.decode_tokens_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """How near a plan came to latency limits that it did not keep."""
+    """How far a plan missed its latency limits."""
 
     placer: str
     requests_per_s: float

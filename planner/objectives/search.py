@@ -299,7 +299,7 @@ class ServingSearch:
             self.offer(packed, placer=COMPONENTS)
 
     def _offer_others(self) -> None:
-        """What simulations may rank above the best by estimate."""
+        """Offer plans that simulations may rank above the best by estimate."""
         least = tuned.WORTH_A_SIMULATION * self._reached
         if self._whole is not None and self._whole.score >= least:
             for placement in self._whole.placements():

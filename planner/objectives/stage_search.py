@@ -49,7 +49,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """What it costs to load layers that nodes do not hold now.
+    """Cost of loading layers that nodes do not hold now.
 
     A layer costs a share `charge` of the score, and a share `penalty` more beyond the budget. With
     a penalty, a search may begin with stages that serve nothing: these score below 0.
@@ -188,7 +188,7 @@ class StageSearch:
     def walked(
         self, start: Stages, *, moves: int, hot: float, seed: int, loading: Loading = FREE
     ) -> Stages:
-        """Where a walk at one temperature ends, better or worse than `start`."""
+        """The end of a walk at one temperature, better or worse than `start`."""
         return self._searched(
             start, moves=moves, hot=hot, cold=hot, seed=seed, loading=loading
         ).last

@@ -55,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """How long to simulate, in estimated lifetimes of a request."""
+    """Length of a simulation, in estimated lifetimes of a request."""
 
     warm_up: float
     window: float
@@ -65,7 +65,7 @@ class Span:
         return self.warm_up + self.window
 
     def for_requests_in_flight(self, held: float) -> "Span":
-        """At least so long that some hundreds of requests are seen, however few fit at once."""
+        """A span that covers some hundreds of requests, even if few fit at once."""
         return Span(
             warm_up=max(self.warm_up, tuned.LEAST_WARM_UP_REQUESTS / held),
             window=max(self.window, tuned.LEAST_REQUESTS / held),
@@ -107,7 +107,7 @@ class Trials:
             )
 
     def score(self, placement: Placement) -> Score:
-        """By the estimate. Raises InvalidPlacement."""
+        """Score by the estimate. Raises InvalidPlacement."""
         return self.estimated(placement, placer="").score
 
     def estimated(self, placement: Placement, *, placer: str) -> Trial:
@@ -152,7 +152,7 @@ class Trials:
         span: Span,
         is_in_time: Callable[[float], bool] = lambda _: True,
     ) -> SimulatedFigures | None:
-        """None where the estimate serves nothing, no request of the workload fits, or it is late.
+        """Simulate; None if the estimate serves nothing, no request fits, or it is late.
 
         Components of large plans run apart unless bandwidth is shared, each for its own lifetimes,
         as long as `is_in_time` allows the seconds that they take together; those that are late
@@ -187,7 +187,7 @@ class Trials:
         return summed(found, late_tokens_per_s=late_tokens_per_s, nodes=nodes)
 
     def simulated_tokens_per_s(self, part: Placement) -> float | None:
-        """What a component of a large plan served when it was simulated last."""
+        """Tokens/s of a component of a large plan in its last simulation."""
         return self._rate_of.get(self.shape(part))
 
     def _sampled(
@@ -221,7 +221,7 @@ class Trials:
     def _within_limits(
         self, trial: Trial, options: SimulationOptions, *, seeds: Sequence[int]
     ) -> SimulatedFigures | None:
-        """At the highest rate of a few tries; downwards first, then between the nearest two."""
+        """Figures at the highest rate of a few tries: downwards, then between the nearest two."""
         best: SimulatedFigures | None = None
         full = trial.estimate.decode_tokens_per_s / self.problem.workload.mean_output_tokens
         offered = full
@@ -377,7 +377,7 @@ class Trials:
         )
 
     def _lifetime_s(self, trial: Trial) -> float:
-        """Of a request in the slowest component, which fills last."""
+        """Estimated lifetime of a request in the slowest component, which fills last."""
         outputs = self.problem.workload.mean_output_tokens
         return max(
             component.ttft_s + component.round_trip_s * outputs

@@ -1,8 +1,8 @@
-"""What the annealing methods share: the search, the flow to aim at next, how long a try may take.
+"""Base of the annealing methods: the search, the next target flow, the length of a try.
 
-A try anneals towards one target flow. What it does depends on nothing but the problem, the seed and
-the effort, never on the clock: the same seed finds the same placements in the same order, and the
-clock only says where that order ends.
+A try anneals towards one target flow. It depends only on the problem, the seed and the effort, not
+on the clock: the same seed finds the same placements in the same order, and the clock only decides
+where that order ends.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from planner.tuning.flow import AnnealingTuning as tuned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How hard to try.
+    """Effort of a search.
 
     A try takes `moves_per_node` moves for every node, or as many as take `most_s_per_try` on a
     machine of ordinary speed if these are fewer; a search ends when a few in turn have failed.

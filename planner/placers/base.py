@@ -1,4 +1,4 @@
-"""What every placement search has in common: options, progress, cancel."""
+"""Base of every placement search: options, progress, cancel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ GAP = Option("Stop this close to the proven bound", unit="ratio", least=0, most=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What every method of a search must honour.
+    """Options of every method of a search.
 
     `partial_inference` is Helix §4.4, constraint 4. `solver` is for the MILP and for
     pattern programs. `prune_degree` is the average number of outgoing links between

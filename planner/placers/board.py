@@ -27,7 +27,7 @@ NO_SOLVER = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How good a placement is: of two, the one of the larger `merit` is better.
+    """Score of a placement: a larger `merit` is better.
 
     `objective_value` is what is reported besides the flow (None where the flow is the objective).
     """
@@ -38,7 +38,7 @@ class Score:
 
 
 class Objective(Protocol):
-    """What a search makes large."""
+    """The objective of a search, to maximise."""
 
     def score(self, placement: Placement) -> Score:
         """Raises InvalidPlacement."""
@@ -124,7 +124,7 @@ class Board:
 
     @property
     def proven_bound_tokens_per_s(self) -> float:
-        """As it was proven."""
+        """The proven bound on the flow."""
         return self._flow_bound
 
     @property
@@ -134,7 +134,7 @@ class Board:
 
     @property
     def solver(self) -> str:
-        """Every solver that was used, in order, each with the first reason why not another."""
+        """Solvers that were used, in order, each with the first reason why not another."""
         return ", then ".join(self._solvers) or NO_SOLVER
 
     def used(self, solver: str) -> None:
@@ -143,7 +143,7 @@ class Board:
             self._solvers.append(solver)
 
     def program_limits(self, seed: int) -> ProgramLimits:
-        """Of the pattern programs of a method; the board learns who solved them."""
+        """Limits of a method's pattern programs; the board records the solvers used."""
         return ProgramLimits(seed=seed, solver=self.options.solver, stop=self.stop, used=self.used)
 
     def offer(self, placement: Placement, *, by: str, bound_tokens_per_s: float = math.inf) -> None:
@@ -243,7 +243,7 @@ class Board:
 
     @cached_property
     def _around_pins(self) -> AroundPins | None:
-        """What lays stages where nodes are pinned or the model's ends cost memory."""
+        """Places stages around pins, or where the model's ends cost memory; None otherwise."""
         nodes = self.problem.cluster.nodes
         if self.options.rules.pinned or any(
             self.problem.profile_of(node.name).memory is not None for node in nodes

@@ -30,7 +30,7 @@ def climb(
     tries: int,
     seed: int,
 ) -> Iterator[Placement]:
-    """Every improvement that `tries` random changes of one node find, one after the other."""
+    """Yields each improvement that `tries` random changes of one node find, in order."""
     chance = random.Random(seed)  # noqa: S311 - a search, not a secret
     names = [node.name for node in problem.cluster.nodes if node.name not in rules.pinned]
     best, best_value = start, value_of(start)

@@ -17,7 +17,7 @@ _RESERVED = frozenset({"pipelines"})  # the name of pipelines beside instances
 
 
 def instance_names(node: str, *, count: int, nodes: Collection[str]) -> list[str]:
-    """Of `count` instances on `node`; `nodes` are the names of all."""
+    """Names of `count` instances on `node`; `nodes` are the names of all nodes."""
     base = node if _can_be_one(node, nodes) else _made(node)
     return [base] if count == 1 else [f"{base}.{number}" for number in range(count)]
 

@@ -20,7 +20,7 @@ class NoDegree(PlannerError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeModel:
-    """What an instance must hold. `weights_bytes` is Phi * b of equation 1."""
+    """The model of an instance. `weights_bytes` is Phi * b of equation 1."""
 
     num_layers: int
     weights_bytes: float
@@ -57,7 +57,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DegreeEstimate:
-    """What a machine does with instances of `degree`.
+    """Estimate of a machine with instances of tensor-parallel `degree`.
 
     `tokens_per_s` counts prompt and output tokens of all its instances; `refused` says why the
     degree cannot be, and is empty where it can.
@@ -81,7 +81,7 @@ def kv_room_tokens(machine: Machine, model: WholeModel, *, degree: int) -> int:
 def degree_estimates(
     machine: Machine, model: WholeModel, requests: Sequence[Lengths], *, longest: Lengths
 ) -> tuple[DegreeEstimate, ...]:
-    """Every divisor of the machine's GPUs, the fastest first, those refused last.
+    """Estimates for every divisor of the machine's GPUs, fastest first, refused ones last.
 
     `requests` are a sample of what is asked, `longest` the largest that must fit (I_max, O_max).
     Raises ValueError without requests.

@@ -41,7 +41,7 @@ class _IntervalAnnealer:
         return tuned.MOVES_PER_S / max(1, int(tables.limits_NE.max(initial=1)) // 8)
 
     def attempt(self, tables: FlowTables, aim: Try, *, chunk_moves: int, stop: Stop) -> Placement:
-        """From the ranges of the best so far."""
+        """One try from the ranges of the best placement so far."""
         return self._annealing.anneal(
             self._pinned if aim.best is None else aim.best,
             target_tokens_per_s=aim.target_tokens_per_s,

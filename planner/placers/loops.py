@@ -22,7 +22,7 @@ Ends: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnealedStages:
-    """Where a loop ended: the least energy found, its ranks, and those to go on from."""
+    """Result of a loop: the least energy, its ranks, and the ranks to continue from."""
 
     energy: float
     best: list[int]
@@ -100,7 +100,7 @@ def anneal_ranges(
 
 
 def ends_of(names: Sequence[str], layers: Mapping[str, LayerRange]) -> list[Ends]:
-    """What the nodes hold, as the loop has it."""
+    """The nodes' layers in the form of the loop."""
     held = [layers.get(name) for name in names]
     return [(0, 0) if one is None else (one.first, one.end) for one in held]
 

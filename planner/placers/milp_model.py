@@ -97,7 +97,7 @@ def build_placement_model(
 
 
 def _limits(problem: Problem) -> dict[str, LayerLimits]:
-    """Of every node that can hold a layer somewhere."""
+    """Layer limits of every node that can hold a layer somewhere."""
     limits = {node.name: layer_limits(problem, node.name) for node in problem.cluster.nodes}
     return {
         name: one

@@ -24,7 +24,7 @@ _REACHES = 1 - 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternFamily:
-    """Where patterns may come from: which kinds, and which links lead to the stages beside it.
+    """A source of patterns: the kinds it may use, and the links to neighbouring stages.
 
     Every stage of the family uses `use_of_rows` of the program's rows beyond the kinds'.
 
@@ -119,7 +119,7 @@ class PatternPool:
         ]
 
     def patterns_for(self, flow: float) -> list[StagePattern]:
-        """Those that carry the flow."""
+        """Known patterns that carry the flow."""
         return [
             pattern
             for pattern in self._patterns
@@ -133,7 +133,7 @@ class PatternPool:
         needed: float = math.inf,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> float:
-        """How many layers fractional stages of this flow can hold; finds the patterns for it.
+        """Most layers that fractional stages of this flow can hold; generates the patterns for it.
 
         With more than `needed`, finds what whole stages may take as well: a pattern that costs v
         layers more than it has may be part of `needed` layers, if v are to spare. At `should_stop`

@@ -31,7 +31,7 @@ from planner.tuning.flow import PortfolioTuning as tuned
 
 
 def search_by_all(board: Board, seed: int) -> StopReason:
-    """Every method in turn, each with a seed of its own, until the board is done."""
+    """Run every method in turn, each with its own seed, until the board is done."""
     return _search(board, _methods(board), seed)
 
 

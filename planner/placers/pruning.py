@@ -27,12 +27,12 @@ def prune_links(
     keep: Collection[Edge],
     seed: int,
 ) -> tuple[Edge, ...]:
-    """Those of `links` (between nodes) that remain when nodes keep `average_degree` outgoing ones.
+    """Those of `links` (between nodes) that remain with `average_degree` outgoing links per node.
 
-    The slowest go first; among equally fast ones chance decides, seeded, because any fixed order
-    (of names, say) would cut the same nodes off everywhere. A link stays, whatever the degree, if
-    it is in `keep` (the links that carry the warm start's flow) or if without it some node could
-    no longer reach another that it reaches now. Links of the coordinator are not pruned at all.
+    The slowest links are removed first. Ties are broken by a seeded random choice, because a fixed
+    order, such as by names, would cut the same nodes off everywhere. A link always remains if it is
+    in `keep` (the links that carry the warm start's flow), or if without it some node could no
+    longer reach another that it reaches now. Links of the coordinator are never removed.
     """
     surplus = len(links) - int(average_degree * len(problem.cluster.nodes))
     if surplus <= 0:

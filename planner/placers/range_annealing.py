@@ -88,7 +88,7 @@ class RangeAnnealing:
         effort: float,
         seed: int,
     ) -> Placement:
-        """Where one annealing towards the target ends, moving at most `budget_layers` or not.
+        """The result of one annealing towards the target; it may move more than `budget_layers`.
 
         `hotness` 0.1 to 1 is the share of a whole layer's target that a change for the worse may
         cost at first. `effort` 1 takes about a tenth of a second on a machine of 2024. The same
@@ -121,7 +121,7 @@ class RangeAnnealing:
         chunk_moves: int,
         stop: Stop,
     ) -> Placement:
-        """Where so many moves from `start` towards the target end, however many layers they load.
+        """The result of so many moves from `start` towards the target, without a limit on loading.
 
         The threshold sinks to 0. Between chunks of moves the clock is read.
         """

@@ -52,7 +52,7 @@ def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgr
 
 
 def _wide_stages(problem: Problem, options: SearchOptions, slow: float) -> PatternProgram:
-    """Every stage wide, of nodes from anywhere; narrower ones between wider ones.
+    """The program of wide stages, of nodes from anywhere; narrower ones between wider ones.
 
     Stages of exponent e and 1 - e pass a flow on to each other, so narrower stages (e < 1/2) are
     placed alternately with wider ones. One row for each narrower exponent n:
@@ -91,7 +91,7 @@ def _wide_stages(problem: Problem, options: SearchOptions, slow: float) -> Patte
 def _region_chain(
     problem: Problem, options: SearchOptions, slow: float, groups: Mapping[str, str]
 ) -> PatternProgram:
-    """Every stage in one group R, which is visited (v_R = 1) or not.
+    """The program of stages in one group R each, which is visited (v_R = 1) or not.
 
     Of the crossings, E join even stages, each of another group, and form paths: fewer than there
     are groups with even stages (a_R = 1). The others need one one-sided stage each. Rows beyond the
@@ -189,7 +189,7 @@ def _flips(count: int) -> Iterator[tuple[bool, ...]]:
 
 
 def _slow_link_tokens_per_s(links: LinkTable, groups: Mapping[str, str]) -> float | None:
-    """What a link between two groups carries; None with one group."""
+    """Tokens/s of a link between two groups; None with one group."""
     numbers = {group: number for number, group in enumerate(sorted(set(groups.values())))}
     of_node = np.array([numbers[groups[name]] for name in links.names])
     between = links.tokens_per_s[of_node[:, None] != of_node[None, :]]

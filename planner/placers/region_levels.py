@@ -71,7 +71,7 @@ class _Group:
     bandwidth: GroupBandwidth
 
     def cap(self, level: int, num_levels: int) -> float:
-        """What it can pass on in that level; the first and the last meet only the coordinator."""
+        """Its capacity in that level; the first and the last level meet only the coordinator."""
         entering = self.bandwidth.ingress_tokens_per_s if level > 0 else math.inf
         leaving = self.bandwidth.egress_tokens_per_s if level + 1 < num_levels else math.inf
         return min(entering, leaving)

@@ -13,7 +13,7 @@ from planner.placers.base import equal_split
 
 
 def place_replicas(problem: Problem) -> Placement | None:
-    """Like nodes of a region dealt out to as many pipelines as they can hold, split equally."""
+    """Equal nodes of a region form as many pipelines as they can hold, with equal stages."""
 
     def most_copies(names: Sequence[str]) -> int:
         most = max_layers(problem, names[0])

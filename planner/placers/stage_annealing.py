@@ -46,7 +46,7 @@ class _StageAnnealer:
     def attempt(
         self, tables: FlowTables, aim: Try, *, chunk_moves: int, stop: Stop
     ) -> Placement | None:
-        """From the best stages so far, or on every other try from stages drawn by chance.
+        """One try from the best stages so far; every other try from random stages.
 
         A try beside pins is measured by laying its stages around the pins.
         """
@@ -110,7 +110,7 @@ def _drawn(tables: FlowTables, *, seed: int) -> list[int]:
 
 
 def _neighbours(tables: FlowTables, *, seed: int) -> IntegerArray:
-    """For every node some of its region, drawn by chance; none where there is one region only."""
+    """For every node, random nodes of its region; none if there is only one region."""
     n = len(tables.names)
     if tables.region_N.max(initial=0) == 0:
         return np.zeros((n, 0), dtype=np.int64)

@@ -27,7 +27,7 @@ def placement_of_chain(tables: FlowTables, ranks: list[int]) -> Placement | None
 
 
 def _laid(tables: FlowTables, ranks: list[int]) -> tuple[int, Placement] | None:
-    """With the flow that every stage carries, in the tables' units."""
+    """The placement, and the flow that every stage carries, in the tables' units."""
     speeds_NJ = _speeds_in_stages(tables, ranks)
     sums_SJ = _stage_sums(speeds_NJ, ranks)
     ways: list[tuple[int, Placement]] = []

@@ -39,7 +39,7 @@ def aligned_stages(
 
 
 def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgram]:
-    """For the whole model; with pins, for the layers that no pin holds too."""
+    """Programs for the whole model; with pins, also for the layers that no pin holds."""
     kinds, num_layers = free_kinds(problem, options), problem.model.num_layers
     open_layers = options.rules.open_layers(num_layers)
     for layers in (num_layers, open_layers) if 0 < open_layers < num_layers else (num_layers,):

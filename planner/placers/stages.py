@@ -1,4 +1,4 @@
-"""From chosen patterns to stages of whole nodes, and from these to a placement."""
+"""Converts chosen patterns to stages of whole nodes, and these to a placement."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from planner.placers.patterns import StageNodes, StagePattern
 
 
 def stage_tokens_per_s(kinds: list[NodeKind], stage: StageNodes) -> float:
-    """What its nodes compute together; nodes that cannot hold as many layers count for nothing."""
+    """Joint tokens/s of its nodes; nodes that cannot hold as many layers count as 0."""
     return sum(kinds[kind].tokens_per_s.get(stage.layers, 0.0) for kind in stage.kinds)
 
 
@@ -56,7 +56,7 @@ def _one_layer_less(stages: list[StageNodes], position: int) -> list[StageNodes]
 
 
 def _worst_first(kinds: list[NodeKind], stages: list[StageNodes]) -> tuple[float, ...]:
-    """For comparison: the slowest stage, then the next, and so on."""
+    """Sort key: the slowest stage, then the next, and so on."""
     return tuple(sorted(stage_tokens_per_s(kinds, stage) for stage in stages))
 
 

@@ -1,4 +1,4 @@
-"""When a search must end."""
+"""Stop conditions of a search."""
 
 import time
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLimits:
-    """Who solves the integer programs of a search; `stop` is asked at least every 50 ms.
+    """Solver and limits of a search's integer programs; `stop` is checked at least every 50 ms.
 
     `used` is called with the solver, in words, of every program that found something.
     """

@@ -7,7 +7,7 @@ from planner.placers.base import equal_split
 
 
 def place_swarm(problem: Problem) -> Placement | None:
-    """As few equal stages as let the weakest node hold one; the strongest nodes choose first.
+    """The fewest equal stages of which the weakest node can hold one; strong nodes choose first.
 
     Where that makes more stages than there are nodes, the weakest nodes are left out until the
     rest can hold the model. None when no number of nodes can.

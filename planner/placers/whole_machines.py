@@ -106,8 +106,8 @@ def place_instances(
 
 
 def check_instances(problem: Problem, *, degree: int | None = None) -> None:
-    """Raises NoDegree where `place_instances` would for the size of machines or the degree, without
-    an estimate of any."""
+    """Raise NoDegree as `place_instances` would for the size of machines or the degree, but without
+    estimates."""
     whole = [node for node in problem.cluster.nodes if holds_model(problem, node.name)]
     if not whole:
         raise NoDegree(_nobody_holds(problem))

@@ -31,7 +31,7 @@ class ReplanPoint:
 
     @property
     def value(self) -> float:
-        """What the objective makes large; 0 if the placement serves nothing."""
+        """Value of the objective; 0 if the placement serves nothing."""
         return self.score.merit[0]
 
 
@@ -68,7 +68,7 @@ class LeastBound:
 
 
 class Front:
-    """All answers that none beats, by value and bytes."""
+    """The Pareto front of answers, by value and bytes."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Front:
         self._points: list[ReplanPoint] = []
 
     def value_of(self, placement: Placement) -> float:
-        """What the objective makes large."""
+        """Value of the objective."""
         return self._objective.score(placement).merit[0]
 
     def layers_to_load(self, placement: Placement) -> int:
@@ -139,7 +139,7 @@ class Front:
         return sorted({asked} | {layers for layers in usual if layers < asked}, reverse=True)
 
     def pareto(self) -> tuple[ReplanPoint, ...]:
-        """In order of bytes, and so of value; never empty once something was offered."""
+        """Answers in order of bytes, hence of value; never empty after the first offer."""
         return tuple(sorted(self._points, key=lambda point: point.moved_bytes))
 
 

@@ -21,7 +21,7 @@ CLIMBED = "climbed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How to anneal once: indices of a start and a hotness, and whether only for a moment."""
+    """Parameters of one annealing: indices of a start and a hotness, and whether it is short."""
 
     start: int
     hotness: int
@@ -100,7 +100,7 @@ class Around:
         return self._front.offer(placement, method=method)
 
     def search(self, fresh: ReplanPoint | None, bound: LeastBound, stop: Stop) -> None:
-        """First by programs over stages; then by annealing, by turns until both rest.
+        """Search by programs over stages; then by two annealings in turn, until both rest.
 
         One turn raises the flow within a budget, the other lowers the bytes of a flow. The second
         finds most: from a good placement that moves too much, the way down is short.
@@ -129,7 +129,7 @@ class Around:
                     self._load_less(goal_search, number=number)
 
     def decide(self, budget_bytes: float | None, stop: Stop) -> None:
-        """Nothing is simulated: the front's best answer is chosen."""
+        """Does nothing: without simulation the front's best answer is chosen."""
 
     def _load_less(self, search: "_GoalSearch", *, number: int) -> None:
         goal = search.share * self._front.most_value

@@ -54,7 +54,7 @@ def zero_moves(
 
 
 def unmoved_score(problem: Problem, running: Placement, *, options: PlanOptions) -> Score:
-    """What the placement of `zero_moves` is worth by the objective of the options.
+    """Score of the placement of `zero_moves` by the objective of the options.
 
     Raises InvalidRules, InvalidOptions and ModelDoesNotFit.
     """

@@ -1,4 +1,4 @@
-"""How to replan."""
+"""Options of a replanning."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -10,9 +10,9 @@ from planner.plan_options import PlanOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanOptions:
-    """How to replan: `plan` for the search from scratch, its rules and its seed.
+    """Options of a replanning; `plan` has those of the search from scratch, its rules and seed.
 
-    `time_limit_s` is for everything; a third of it at most goes to the search from scratch.
+    `time_limit_s` is for everything; the search from scratch uses at most a third of it.
     `budget_bytes` limits what the chosen answer moves (None: as much as it takes). Around the
     running placement at most `attempts` annealings are tried for each budget, so a search that the
     clock does not end gives the same answer again.

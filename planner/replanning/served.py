@@ -35,7 +35,7 @@ Start: TypeAlias = Literal["kept", "best", "good"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How to anneal once: from where, how hot, and what share of the score a layer costs."""
+    """Parameters of one annealing: start, temperature, and the share of the score a layer costs."""
 
     start: Start
     hotness: float
@@ -79,7 +79,7 @@ class AroundServed:
         self._offered = [front.point(kept, method=ZERO_MOVES)]
 
     def repair(self) -> None:
-        """First answers: components that are whole without the others, and repaired ones."""
+        """Offer first answers: components that are still complete, and repaired ones."""
         whole = whole_components(self._problem, self._kept)
         self.offer(whole, method=ANNEALED)
         loading = Loading(budget_layers=self._problem.model.num_layers)
@@ -217,7 +217,7 @@ class AroundServed:
     def _of_component(
         self, placement: Placement, number: int
     ) -> tuple[StageSearch, Stages, list[Placement]] | None:
-        """What searches a component and the idle nodes, its stages, and the other components.
+        """The search over a component and idle nodes, its stages, and the other components.
 
         None where these are no stages, or nodes are pinned.
         """
@@ -239,7 +239,7 @@ class AroundServed:
         return None if stages is None else (search, stages, others)
 
     def _left(self, loading: Loading, others: Iterable[Placement]) -> Loading:
-        """What of the budget the others leave."""
+        """`loading` with the part of the budget that other components leave."""
         spent = sum(self._front.layers_to_load(part) for part in others)
         return Loading(budget_layers=max(0, loading.budget_layers - spent), charge=loading.charge)
 

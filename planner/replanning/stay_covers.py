@@ -44,7 +44,7 @@ class CoverTable:
         return rows
 
     def row(self, layers: int, cover: tuple[int, ...]) -> int:
-        """Its number among all covers of the length, which it joins if it is new."""
+        """The cover's number among all of its length; added if it is new."""
         row_of = self._row_of.setdefault(layers, {})
         return row_of.setdefault(cover, len(row_of))
 
@@ -69,7 +69,7 @@ def few_nodes(counts: Sequence[int], *, most: int) -> Iterator[tuple[int, ...]]:
 def least_covers(
     speeds: Sequence[float], counts: Sequence[int], flow: float
 ) -> Iterator[tuple[int, ...]]:
-    """How many nodes of each kind reach the flow and none of the slowest could stay away.
+    """Minimal covers: numbers of nodes of each kind that reach the flow and need every node.
 
     Covers by the fastest kinds come first.
     """

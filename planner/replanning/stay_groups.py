@@ -41,7 +41,7 @@ class StayColumn:
 def stay_groups(
     kinds: Sequence[NodeKind], running: Placement, rules: PlacementRules
 ) -> Iterator[StayGroup]:
-    """All nodes of the kinds but pinned ones."""
+    """Groups of all nodes of the kinds except pinned ones."""
     for number, kind in enumerate(kinds):
         names_by_held: dict[LayerRange | None, list[str]] = {}
         for name in kind.names:

@@ -1,4 +1,4 @@
-"""What stages cost at every place: the prices of their nodes and the layers that these load."""
+"""Cost of stages at every place: the prices of their nodes and the layers that these load."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ PAYS_OFF = 1e-6  # moved layers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What holding a layer gains and what a layer, a node of a group and a stage cost.
+    """The gain of holding a layer, and the costs of a layer, a node of a group and a stage.
 
     All in layers to load.
     """
@@ -31,7 +31,7 @@ class Prices:
     of_stage: float = 0.0
 
     def gains(self, layers: int) -> Floats:
-        """What so many layers are worth at each first layer S, before their nodes are paid."""
+        """Gain of a stage of so many layers at each first layer S, before the cost of its nodes."""
         paid = np.concatenate(([0.0], np.cumsum(self.of_layer)))
         gains: Floats = (
             self.value_of_layer * layers - self.of_stage - (paid[layers:] - paid[:-layers])
@@ -49,7 +49,7 @@ class _Offers:
 
 
 class Loads:
-    """How many layers the nodes of each group must load, for every range."""
+    """Number of layers that nodes of each group must load, for every range."""
 
     def __init__(
         self, groups: Sequence[StayGroup], kinds: Sequence[NodeKind], *, num_layers: int
@@ -61,7 +61,7 @@ class Loads:
         self._barred: dict[int, Bools] = {}
 
     def of_length(self, layers: int) -> Integers:
-        """By group G and first layer S."""
+        """Layers to load, by group G and first layer S."""
         known = self._known.get(layers)
         if known is None:
             known = np.array(
@@ -78,7 +78,7 @@ class Loads:
         return known
 
     def barred(self, layers: int) -> Bools:
-        """By kind K and first layer S: True where a node has no memory for so many layers."""
+        """True where a node lacks memory for so many layers, by kind K and first layer S."""
         known = self._barred.get(layers)
         if known is None:
             known = np.array(

@@ -62,7 +62,7 @@ class StayProgram:
 
     @property
     def columns(self) -> Sequence[StayColumn]:
-        """All that were found, or known, and carry the target."""
+        """All found or known columns that carry the target."""
         return self._columns
 
     def solve(self, limits: ProgramLimits) -> StaySolution | None:
@@ -95,7 +95,7 @@ class StayProgram:
         return self._prices(self._program.solve().row_prices)
 
     def _added(self, columns: Iterable[StayColumn]) -> int:
-        """How many of the columns are new."""
+        """Add columns; returns how many are new."""
         fresh = [column for column in columns if column not in self._known]
         for column in fresh:
             self._add(column)

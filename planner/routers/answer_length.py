@@ -1,4 +1,4 @@
-"""How long an answer will be, by model and by who asks (Xiong et al. §4.1, the length predictor).
+"""Predicts the length of an answer by model and API key (Xiong et al. §4.1, length predictor).
 
 The paper draws from the distribution of lengths; a quantile of the last ones, by model and API key,
 does not depend on luck. Both learn from answers that ended.
@@ -59,7 +59,7 @@ class AnswerLength(ABC):
 
     @abstractmethod
     def _of(self, ordered: list[int]) -> int:
-        """What these lengths, at least one and sorted, predict."""
+        """Prediction from these lengths, at least one and sorted."""
 
 
 class DrawnLength(AnswerLength):

@@ -1,4 +1,4 @@
-"""What every router does: pick the pipeline of one request (Helix §5.1)."""
+"""Interface of routers, which choose the pipeline of one request (Helix §5.1)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Sequence
@@ -99,21 +99,21 @@ class InstanceRouter:
         return min(among, key=lambda name: self._counts[name])
 
     def end(self, request: Hashable) -> None:
-        """It is answered, or gave up. Raises KeyError if unknown."""
+        """Remove a request that ended or was given up. Raises KeyError if unknown."""
         self._counts[self._under_way.pop(request)] -= 1
 
     def observe_kv_usage(self, instance: str, ratio: float | None) -> None:
-        """What the instance's own metrics say, 0 to 1; None: they say nothing any more."""
+        """Set KV usage, 0 to 1, from the instance's own metrics; None: no longer reported."""
 
     def observe_kv_room(self, instance: str, tokens: int) -> None:
         """The instance has room for that many tokens, whatever was assumed."""
 
 
 class LoadView(Protocol):
-    """What is going on at the nodes, as far as a coordinator knows."""
+    """Load of the nodes as far as a coordinator knows."""
 
     def queued(self, node: str) -> int:
-        """What waits for the node, as far as it is known."""
+        """Number of requests that wait for the node, as far as known."""
 
     def in_flight(self, node: str) -> int:
         """Requests that are running through the node."""

@@ -51,7 +51,7 @@ class WeightedTurns(InstanceRouter):
 
 
 class FewestUnderWay(InstanceRouter):
-    """Where the fewest requests are under way; of several the first in order.
+    """Chooses the instance with the fewest requests in flight; among equals the first in order.
 
     `places` is how many of the instances are used at all, the first ones that are not masked.
     """

@@ -9,7 +9,7 @@ class InterleavedWeightedRoundRobin:
     """Turns among weighted candidates, spread evenly and without randomness.
 
     Each turn every open candidate earns its share and the taken one pays 1. Among those with
-    something earned the earliest deadline goes first, which keeps every candidate within one
+    something earned the earliest deadline is first, which keeps every candidate within one
     turn of its share. A closed candidate earns nothing, so that it cannot swallow the traffic
     when it opens again.
     """

@@ -1,4 +1,4 @@
-"""How much KV cache the running requests will need on every node (Helix §5.2).
+"""Estimates the KV cache that running requests will need on every node (Helix §5.2).
 
 One unit throughout: token-layers, the room of one token in one layer. A page is `page_tokens`
 tokens of one layer of one request, so a node's room is one number however many layers each
@@ -64,7 +64,7 @@ class KvEstimator:
         self._room[node] = self._room_now(node)
 
     def set_elsewhere(self, node: str, *, token_layers: float) -> None:
-        """So much of the room of `node` is not to be had, for what is not reserved here."""
+        """Set the part of the node's room that is used by more than the reservations here."""
         self._elsewhere[self._known(node)] = token_layers
         self._room[node] = self._room_now(node)
 

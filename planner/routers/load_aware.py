@@ -1,12 +1,12 @@
 """Load-aware routing among whole-model instances (Xiong et al. §4, Algorithm 2, corrected).
 
 A request's workload on an instance is its share of the time of an ideal batch of requests like it,
-times e^(theta * kvusage): computing counts while there is room, room where it gets scarce. It goes
-where the largest workload of all instances becomes least. Three things differ from the paper's
-listing: the minimum starts at infinity, not at 0, which nothing is below; on completion what
-was added is taken away, as it was stored; and an idle instance gets a request that it finishes
-sooner. Shares of ideal batches say little of few requests: an instance that is 20 times as fast
-with 256 of them may be as fast with one.
+times e^(theta * kvusage): compute counts while there is room, room counts when it is scarce. The
+request is sent where the largest workload of all instances becomes least. Three things differ from
+the paper's listing: the minimum starts at infinity, not at 0, which nothing is below; on completion
+the stored workload is subtracted; and an idle instance gets a request that it finishes sooner.
+Shares of ideal batches mean little for few requests: an instance that is 20 times as fast with 256
+of them may be as fast with one.
 
 In the exponent usage counts up to `usage_limit`, by default 1. The paper lets it grow with what
 waits, and with more than fits everywhere requests are then spread by room alone, however fast an
@@ -106,7 +106,7 @@ class LoadAwareInstances(InstanceRouter):
         loads = {name: request_s[name] * self._crowding(name) for name in among}
 
         def largest_with(name: str) -> tuple[float, float, str]:
-            """Of equal maxima, where this request itself adds least to."""
+            """Sort key: the largest workload with the request at `name`, then that of `name`."""
             mine = self._workloads[name] + loads[name]
             others = (load for other, load in self._workloads.items() if other != name)
             return max(mine, *others, 0.0), mine, name
@@ -148,7 +148,7 @@ class LoadAwareInstances(InstanceRouter):
         return {name: mean_s if seconds is None else seconds for name, seconds in request_s.items()}
 
     def end(self, request: Hashable) -> None:
-        """What it added is taken away. Raises KeyError if unknown."""
+        """Remove the request's workload. Raises KeyError if unknown."""
         instance = self._under_way[request]
         workload, tokens = self._added.pop(request)
         left = self._workloads[instance] - workload

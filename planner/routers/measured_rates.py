@@ -27,7 +27,7 @@ class MeasuredRates:
         self._rates: dict[str, float] = {}
 
     def tokens_per_s(self, node: str) -> float | None:
-        """None until something was counted over a tenth of the memory."""
+        """Smoothed tokens/s; None until something was counted over a tenth of the memory."""
         now = self._clock()
         if node not in self._seen:
             self._seen[node] = (now, self._total_of(node))

@@ -1,4 +1,4 @@
-"""What a coordinator can know of the load of its nodes; the simulator's routers know no more."""
+"""Load of nodes as a coordinator can know it; the simulator's routers know no more."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable

@@ -1,4 +1,4 @@
-"""How long an answer will be, before it is written (Helix §5.2 uses the average length)."""
+"""Predicts the length of an answer before it is generated (Helix §5.2 uses the average)."""
 
 
 class OutputLengthEstimate:

@@ -22,7 +22,7 @@ class PublishedRouter(Router):
     """Least normalised load at every vertex."""
 
     def __init__(self, hops: Hops) -> None:
-        """Of weights as `with_enough_flow` leaves them."""
+        """`hops` must have weights filtered by `with_enough_flow`."""
         super().__init__(hops)
         self.loads = {
             source: dict.fromkeys(targets, 0.0) for source, targets in hops.weights.items()

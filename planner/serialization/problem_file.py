@@ -16,7 +16,7 @@ PROBLEM_FORMAT = "helixweb.problem/1"
 
 
 def problem_from_text(text: str, *, name_hint: str) -> Problem:
-    """Read a problem; errors start with `name_hint`, whose suffix tells JSON from YAML."""
+    """Read a problem; errors start with `name_hint`, whose suffix selects JSON or YAML."""
     try:
         return problem_from_dict(parse_document(text, name_hint=name_hint))
     except InvalidProblem as error:

@@ -128,7 +128,7 @@ def _has_default(one: Any) -> bool:
 
 @functools.cache
 def _types_of(kind: "type[DataclassInstance]") -> dict[str, tuple[Any, bool]]:
-    """By field: its type, and whether it has a default."""
+    """For each field its type, and whether it has a default."""
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: (hints[one.name], _has_default(one)) for one in fields(kind) if one.init}
 

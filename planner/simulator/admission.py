@@ -88,7 +88,7 @@ class Admission:
         self.failed = 0
 
     def size_of(self, lengths: Lengths) -> RequestSize:
-        """What the coordinator expects of a request that arrives now."""
+        """The size that the coordinator predicts for a request that arrives now."""
         return RequestSize(
             prompt_tokens=lengths.prompt_tokens,
             predicted_output_tokens=self._prediction.predict(max_tokens=NEVER),
@@ -176,7 +176,7 @@ class Admission:
         )
 
     def _wait_again(self, number: int, *, tokens: int) -> bool:
-        """In front of all others, with what it has so far as its prompt; see `hear`.
+        """Queue it before all others, with the tokens so far as its prompt; see `hear`.
 
         Where that and the predicted tokens never fit together, it asks for one more only, as it may
         be about to end (`runtime/coordinator/admission.py`).

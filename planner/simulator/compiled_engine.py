@@ -43,7 +43,7 @@ class Engine:
     """Runs admitted requests; the caller decides between events which are admitted."""
 
     def __init__(self, setup: EngineSetup) -> None:
-        """At time 0 with nothing running."""
+        """Starts at time 0 without requests."""
         self._num_nodes, self._num_links = len(setup.nodes), 0
         self._occurrence = _Occurrence()
         policy = Packed.of(setup, without=("nodes", "shared_bytes_per_s"))
@@ -166,7 +166,7 @@ class Engine:
         _reset_statistics(self._engine)
 
     def statistics(self) -> EngineStatistics:
-        """What was counted until now."""
+        """Counts until now."""
         gaps = np.zeros(NUM_BUCKETS, dtype=np.int64)
         totals = _records(EngineStatistics, 1, whole=int, real=float)
         nodes = _records(NodeStatistics, self._num_nodes, whole=Counts, real=Floats)

@@ -71,7 +71,7 @@ class NodeSetup:
 
 
 class Transmission(IntEnum):
-    """How a link shares its bandwidth between decodes and prompts."""
+    """Order of decodes and prompts on a link."""
 
     FIFO = 0
     DECODE_FIRST = 1
@@ -125,7 +125,7 @@ class OccurrenceKind(IntEnum):
 
 
 class Occurrence(NamedTuple):
-    """Something that admission must know. `tokens` is what the sequence has by now.
+    """An event for admission. `tokens` is the current length of the sequence.
 
     PREEMPTED: a node had no pages for the request, or took them for an older one. Its number is
     reserved until it has restarted and finished, or was given up.
@@ -140,7 +140,7 @@ class Occurrence(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeStatistics:
-    """By node since the statistics began; integrals are over seconds.
+    """Statistics by node since they began; integrals are over seconds.
 
     Sums over steps: of the decodes, of their square, of them times the resident requests. KV is
     that of the pages held, in token-layers. Fields are in the order of the C struct.
@@ -161,7 +161,7 @@ class NodeStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinkStatistics:
-    """By link since the statistics began; `bytes` are those of messages that were sent whole."""
+    """Statistics by link since they began; `bytes` are those of messages that were sent whole."""
 
     bytes: Floats
     busy_s: Floats

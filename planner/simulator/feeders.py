@@ -1,4 +1,4 @@
-"""When requests are offered to the admission: as they arrive, or as a backlog lets them."""
+"""Feeders offer requests to the admission: as they arrive, or from a backlog."""
 
 import math
 from collections import deque
@@ -27,7 +27,7 @@ class Feeder(Protocol):
     """Decides when requests are offered to the admission."""
 
     def due_s(self) -> float:
-        """When `offer` has to be called next, whatever happens; infinite for never."""
+        """The latest time of the next call of `offer`; infinite for never."""
 
     def offer(self) -> None:
         """The time of `due_s` has come."""
@@ -203,7 +203,7 @@ def feeder_for(
 def layer_use_of(
     problem: Problem, placement: Placement, kv: KvEstimator, capacities: Mapping[str, float]
 ) -> LayerUse:
-    """How the published feeder measures fullness: by layer, over its nodes' room per layer."""
+    """Fullness as the published feeder measures it: by layer, over its nodes' room per layer."""
     room = [0.0] * problem.model.num_layers
     for name, held in placement.layers.items():
         for layer in range(held.first, held.end):

@@ -1,4 +1,4 @@
-"""What a simulation found: rates, latencies, and how full and busy everything was."""
+"""Results of a simulation: rates, latencies, and utilisation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class LinkForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What a plan delivers, measured in a window of `window_s` after the warm-up.
+    """Performance of a plan, measured in a window of `window_s` after the warm-up.
 
     `decode_tokens_per_s` counts every token that reaches the coordinator, `prompt_tokens_per_s` the
     prompts whose first token does. `requests_preempted` counts how often requests lost their KV

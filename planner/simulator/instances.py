@@ -17,7 +17,7 @@ from planner.workload.request import Lengths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec:
-    """What an instance can hold and how fast it is; `most_prompt_tokens` bound a prefill."""
+    """Capacity and speed of an instance; `most_prompt_tokens` bound a prefill."""
 
     latency: LatencyModel
     kv_room_tokens: int
@@ -27,7 +27,7 @@ class InstanceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceOutcome:
-    """What one instance did. `finished_s` is when its last request ended, 0 without any."""
+    """Results of one instance. `finished_s` is when its last request ended, 0 without any."""
 
     requests: int
     output_tokens: int
@@ -46,7 +46,7 @@ class SchedulingOutcome:
 
     @property
     def finish_spread(self) -> float:
-        """How much earlier than the last the first instance had nothing more to do, 0 to 1."""
+        """(last - first end of instances) / last end, 0 to 1."""
         ends = [one.finished_s for one in self.instances.values()]
         return 1 - min(ends) / max(ends)
 

@@ -1,4 +1,4 @@
-"""What became of one request of a simulation."""
+"""Record of one request of a simulation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ class InvalidSimulation(PlannerError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions:
-    """How long to run, and what the coordinator assumes.
+    """Length of a simulation, and the coordinator's assumptions.
 
     Figures are those of [warm_up_s, warm_up_s + window_s). KV room is reserved in pages of
     `page_tokens`, which are also those of the nodes, for the prompt and a predicted output: the

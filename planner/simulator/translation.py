@@ -49,7 +49,7 @@ class Numbering:
 
 
 def check_coverage(problem: Problem, placement: Placement) -> None:
-    """Raises InvalidPlacement naming the first layer that a component's nodes do not hold."""
+    """Raise InvalidPlacement naming the first layer that a component's nodes do not hold."""
     for component in placement.components or (frozenset(placement.layers),):
         held = {
             layer
@@ -91,7 +91,7 @@ def engine_setup(
     measures_waits: bool,
     host_copy_s_per_byte: float,
 ) -> EngineSetup:
-    """Raises InvalidPlacement for a node without layer times or, where asked for, batch limits."""
+    """Input of an engine. Raises InvalidPlacement for a node without required times or limits."""
     nodes = []
     for name, entries in zip(numbering.names, numbering.entries, strict=True):
         held = placement.layers[name]
@@ -168,7 +168,7 @@ class Links:
         return tuple(self._number_of)
 
     def between(self, source: str, target: str) -> int:
-        """Raises LinkMissing."""
+        """Number of the link between two nodes. Raises LinkMissing."""
         number = self._number_of.get((source, target))
         if number is None:
             link = self._problem.cluster.link_between(source, target)
@@ -199,7 +199,7 @@ class Links:
         return self._numbering.number_of.get(name, len(self._numbering.names))
 
     def back(self, last: str, first: str) -> int:
-        """How a token comes from the last stage to the first: a link, or what there is instead."""
+        """Link that returns a token from the last stage to the first, or a code for no link."""
         if self._return_path == "coordinator":
             return VIA_COORDINATOR
         if last == first:

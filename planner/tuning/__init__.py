@@ -1,4 +1,4 @@
-"""What searches are tuned by: every constant that trades time against quality, beside its reason.
+"""Tuning constants of searches, which trade time against quality, each with its reason.
 
 A reason is what was measured, or what the constant trades where it was not measured apart from the
 rest. `benchmarks/planner` measures all of them together: run `acceptance`, `decode_bars` and

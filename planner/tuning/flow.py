@@ -1,4 +1,4 @@
-"""Of searches for flow, and of bounds on it."""
+"""Tuning of searches for flow, and of bounds on it."""
 
 
 class CrossingBoundTuning:

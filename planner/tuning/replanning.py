@@ -1,4 +1,4 @@
-"""Of replanning."""
+"""Tuning of replanning."""
 
 
 class ReplanAnswersTuning:

@@ -1,4 +1,4 @@
-"""Of searches for served tokens, of what survives a loss, and of mixes of models."""
+"""Tuning of searches for served tokens, of survival of a loss, and of mixes of models."""
 
 
 class PlanningTuning:

@@ -1,4 +1,4 @@
-"""When requests arrive: Poisson, bursts, or a trace's counts. Times in seconds from 0."""
+"""Arrival times of requests: Poisson, bursts, or a trace's counts. In seconds from 0."""
 
 import random
 from collections.abc import Iterator, Sequence

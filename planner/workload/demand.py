@@ -1,4 +1,4 @@
-"""What asks for service: requests that arrive on their own, or a backlog that is never empty."""
+"""Demand of a simulation: requests that arrive, or a backlog that is never empty."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Arrivals:
 
 
 def prompts_in_flight(nodes: int) -> int:
-    """How many prompts at a time a backlog lets in on so many nodes."""
+    """Number of prompts at a time that a backlog admits on so many nodes."""
     return max(_LEAST_PROMPTS_IN_FLIGHT, nodes // _NODES_PER_PROMPT)
 
 

@@ -31,8 +31,8 @@ def answers(
     begins: str = "", begun: str = "pk", parameters: Sequence[Any] = (), in_turn: bool = False,
     is_get: bool = False, **of_action: Any,
 ) -> Declare:  # fmt: skip
-    """A method of a view. `begins` is the address, by its column `begun`, of the row that begins.
-    `in_turn`: it takes long, one at a time for each user. The rest goes to DRF's `action`."""
+    """Decorator of a view's method. `begins` is the address, by its column `begun`, of the row that
+    it starts. `in_turn`: slow, so one at a time per user. The rest is passed to DRF's `action`."""
     status = status or (202 if begins else 200 if gives else 204)
     many = isinstance(gives, list)
     shows = gives[0] if many else gives

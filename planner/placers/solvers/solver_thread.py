@@ -31,7 +31,7 @@ class SolverChannel:
         self.messages.put(values)
 
     def tell_bound(self, upper_bound: float) -> None:
-        """Only the newest matters, so it is overwritten, not queued."""
+        """Report a bound; only the newest matters, so it is overwritten, not queued."""
         self.upper_bound = upper_bound
 
     def should_stop(self) -> bool:
