@@ -194,7 +194,7 @@ CELERY_BEAT_SCHEDULE: dict[str, Any] = {
 }
 
 # -- People ----------------------------------------------------------------------------------------
-# Counts failed log-ins and joins, and keeps charts that many tabs ask for some seconds.
+# Counts failed log-ins and joins, and caches charts for some seconds.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",

@@ -35,7 +35,7 @@ WORDS_OF_ROWS = (
     _("cluster"), _("node"), _("coordinator"), _("link"), _("profile"), _("added"), _("changed"),
     _("removed"), _("noted"), _("joined"), _("online again"), _("fell silent"),
     _("announced itself anew"), _("taken in again"), _("told to end"),
-    # what is noted of people, and the columns of what they changed
+    # log entries about users, and the columns that they changed
     _("members"), _("role"), _("is active"), _("logged in"), _("logged out"), _("login link made"),
     _("logged out everywhere"), _("credential revoked"), _("revoked"), _("by single sign-on"),
     _("wrong user name or password"), _("too many failed attempts"),

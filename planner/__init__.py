@@ -95,7 +95,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.simulator.simulate import SimulationOptions, simulate
     from planner.timing import derived_layer_times, layer_times_of, timing_source
 
-# The imports above, which say what is where, are read as text: at run time they are not executed.
+# The imports above are read as text, as an index of names: at run time they are not executed.
 _MODULE_OF = {
     name.name: f"{statement.module}"
     for block in ast.parse(Path(__file__).read_text("utf-8")).body

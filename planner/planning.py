@@ -82,7 +82,7 @@ def compute_plan(
         best=best_known,
         start=None if start is None else conform(problem, start, options.rules),
     )
-    # Computing the answer's flow a second time is kept back from the search.
+    # The search leaves time to compute the answer's flow a second time.
     search_s = options.time_limit_s - tuned.CHECK_S_PER_NODE * len(problem.cluster.nodes)
     if options.objective == "flow":
         found = _largest_flow(

@@ -21,7 +21,7 @@ FAILURES_OF_ADDRESS = 20
 NETWORK_BITS = 64  # of IPv6, as providers give them to a household
 # More than an address may have, so that an attacker does not lock out a user too easily.
 FAILURES_OF_NAME = 60
-# By an administrator of single clusters, who may give roles by name but not look at users.
+# Attempts of administrators of single clusters: they may give roles by name but not list users.
 UNKNOWN_NAMES_OF_USER = 5
 
 

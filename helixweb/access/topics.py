@@ -28,7 +28,7 @@ MODELS = {
 def listen(request: HttpRequest, topics: Sequence[str]) -> Ending:
     """The event that ends a stream of these topics. Raises ValidationError for topics that the
     user may not read."""
-    began = broadcaster.latest_place()  # before it is asked what may be heard
+    began = broadcaster.latest_place()  # before the rights are checked
     refused = unheard(topics, request)
     if not topics or refused:
         message = f"There is no topic {', '.join(refused)[:200]!r}, or you may not hear it; "

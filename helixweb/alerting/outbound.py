@@ -158,7 +158,7 @@ def post(
     verify: ssl.SSLContext | bool = True,
 ) -> int:
     """The status of the answer. Raises TargetRefused, NotDelivered."""
-    import httpx  # only those who send need it: models import this module
+    import httpx  # imported late, as models import this module and most processes do not send
 
     target = parse_target(url)
     address = checked_address(target, allowed=allowed, resolve=resolve, within_s=looked_up_within_s)

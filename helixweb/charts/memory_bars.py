@@ -7,8 +7,8 @@ from helixweb.charts.quantities import bytes_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
 
-UNITS = (("GB", 1e9), ("MB", 1e6))  # of the axis: that of the longest bar
-# Okabe-Ito for what holds something; what is free or not to be had is grey, so it reads as room.
+UNITS = (("GB", 1e9), ("MB", 1e6))  # unit of the axis: that of the longest bar
+# Okabe-Ito colours for used memory; free and unavailable memory is grey.
 _COLOURS = {
     gettext_noop("weights"): PALETTE[0],
     gettext_noop("KV cache in use"): PALETTE[1],

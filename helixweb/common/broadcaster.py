@@ -27,7 +27,7 @@ from helixweb.common.models import Event
 
 logger = logging.getLogger(__name__)
 
-# What another process emits waits this long at most; who emits in this one wakes the poll.
+# Longest delay of events of other processes; events of this one wake the poll.
 POLL_INTERVAL_S = 0.1
 # Between two polls, however many events are emitted.
 PAUSE_S = 0.02

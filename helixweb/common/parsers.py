@@ -9,7 +9,7 @@ from rest_framework.exceptions import ParseError
 
 from helixweb.common.problems import TooLarge
 
-# In one body: what is wrong with each costs far more time than its bytes.
+# Most values in one body: reporting the error of each costs far more time than its bytes.
 MOST_VALUES = 100_000
 
 

@@ -21,7 +21,7 @@ CONTENT_TYPE = "application/problem+json"
 MOST_ERRORS = 1000
 LONGEST_NAME = 200
 
-if TYPE_CHECKING:  # services raise what is here; only REST needs REST's views
+if TYPE_CHECKING:  # services import this module; only REST needs REST's views
     from rest_framework.response import Response
 
 logger = logging.getLogger(__name__)

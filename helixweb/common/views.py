@@ -27,7 +27,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": "ok"})
 
 
-# Texts of scripts, in the reader's language; caches keep languages apart by `?language=`.
+# Texts of scripts in the reader's language; `?language=` separates languages in caches.
 texts = cache_control(private=True, max_age=TEXTS_KEPT_S)(JavaScriptCatalog.as_view())
 
 

@@ -81,7 +81,7 @@ CHAT = DemoModel(
         "Write a short poem about the sea.",
     ),
 )
-# Trained on this machine in seconds, in float32; its KV minimum keeps the tower from holding all.
+# Trained on this machine in seconds, in float32; with its KV minimum no node can hold all layers.
 TINY = DemoModel(
     name="tiny-llama",
     nodes=_nodes(tower=18, desktop=16, laptop=14, mini=12),

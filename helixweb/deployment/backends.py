@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 
 from planner import BACKENDS
 
-_NOT_OF_A_HOST = frozenset(" ?#")  # paths are put behind what is given
+_NOT_OF_A_HOST = frozenset(" ?#")  # paths are appended to the given URL
 
 
 def is_url(backend: str) -> bool:

@@ -23,7 +23,7 @@ from helixweb.planning.stored import stored_plan, stored_problem
 from planner.reweigh import reweigh
 from planner.units import mbit_per_s_from_bytes_per_s
 
-# With so much less flow than planned, another placement may be worth its moved layers.
+# If the flow is lower than planned by this share, a new placement may be worth its moved layers.
 REPLAN_BELOW = 0.8
 
 

@@ -24,7 +24,7 @@ MessageT = TypeVar("MessageT", bound=BaseModel)
 SHOWN = 80
 # A report about a thousand nodes has a third of it.
 MAX_MESSAGE_BYTES = 1_000_000
-# What an engine wrote may hold it, and PostgreSQL keeps no text with it.
+# Output of engines may contain NUL, which PostgreSQL cannot store.
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 

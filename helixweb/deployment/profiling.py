@@ -44,7 +44,7 @@ from runtime.protocol.profiling import (
 )
 
 MESSAGE_LENGTH = 2000
-# So much the steps of nodes of the same kind may differ, relatively: timings spread that far.
+# Relative tolerance between step times of nodes of the same kind: timings vary that much.
 CHECK_WITHIN = 0.2
 State = Profiling.State
 _OF_PROFILE = (

@@ -20,7 +20,7 @@ def find_folder(model: str) -> Path | None:
         for path in (Path("/") / model, root / model):
             found = path.resolve()
             if found.is_relative_to(root) and found != root and found.is_dir():
-                # hidden folders hold what is still being written
+                # hidden folders contain downloads in progress
                 is_whole = not any(part[0] == "." for part in found.relative_to(root).parts)
                 return found if is_whole else None
     return None

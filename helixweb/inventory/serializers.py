@@ -46,7 +46,7 @@ class RowSerializer(StrictFieldsMixin, serializers.ModelSerializer[models.Model]
         return records.create(self.Meta.model, **validated_data)
 
     def update(self, instance: models.Model, validated_data: dict[str, Any]) -> models.Model:
-        # A row stays in the cluster (and profiles with the model) it was made for.
+        # The cluster of a row (and the model of a profile) cannot change.
         for name in ("cluster", "model"):
             if name in validated_data and validated_data[name] != getattr(instance, name):
                 raise serializers.ValidationError(

@@ -6,8 +6,8 @@ from django.dispatch import Signal
 # set of (source, target) names, "coordinator" among them.
 links_asked = Signal()
 
-# What is measured of a cluster's links now? Sent with cluster_id and now; receivers answer with
-# what "inventory/_live_links.html" shows, or None.
+# Asks for current measurements of a cluster's links. Sent with cluster_id and now; receivers answer
+# with the context of "inventory/_live_links.html", or None.
 links_at_work_asked = Signal()
 
 # A plan was asked for, but nodes lack profiles. Sent with cluster, model, user and now; receivers

@@ -16,8 +16,8 @@ from helixweb.monitoring.cluster_load import LinkLoad, Load, NodeLoad
 SATURATED = 0.85
 # Below this share of the speed that the plan gives it, next to the others', a node is slow.
 SLOW = 0.65
-# It holds the others up if it computes this much, and about as much as the busiest: a request's
-# stages take turns, so that with few requests none of them computes all the time.
+# A node limits the others if it is this busy, and about as busy as the busiest: a request's stages
+# work in turn, so with few requests none of them is busy all the time.
 HOLDS_UP = 0.6
 ABOUT_AS_BUSY = 0.15
 # Where half of the nodes wait for a core for this share of their steps, all of them share cores.

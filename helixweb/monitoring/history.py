@@ -14,7 +14,7 @@ from helixweb.monitoring.services import KEEP_ALL, THINNED_STEP_S
 
 MAX_POINTS = 900
 MOST_COLUMNS = 60
-# Samples are kept for a day; what they said in steps of this length, for a week.
+# Samples are stored for a day; roll-ups over steps of this length, for a week.
 ROLLUP_STEP_S = 300
 KEEP_ROLLUPS = timedelta(days=7)
 # Longer series are of roll-ups, and of samples only where there are none yet.

@@ -24,7 +24,7 @@ LOOKED_BACK = timedelta(seconds=60)
 LENGTHS_OF = 200
 IS_BUSY = Q(running__gt=0) | Q(waiting__gt=0)
 LEAST_RUNNING = 0.5
-# What is known is good enough for a load that differs by less, and for so long.
+# A prediction is reused for a load that differs by less, and for so long.
 CHANGED = 0.15
 KEPT_FOR = timedelta(minutes=10)
 # Larger ones take the worker longer than is worth it.

@@ -20,7 +20,7 @@ from runtime.protocol.join_tokens import TOKEN_VARIABLE
 WEB, WORKER, BEAT, COORDINATOR = "web", "worker", "beat", "coordinator"
 LOOPBACK = "127.0.0.1"
 ROLES = (WEB, WORKER, BEAT, COORDINATOR)
-_ON = frozenset({"1", "true", "yes", "on"})  # as settings read it, who refuse other words
+_ON = frozenset({"1", "true", "yes", "on"})  # as settings.py reads it, which refuses other words
 
 
 class Wanted(argparse.Namespace):

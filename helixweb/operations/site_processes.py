@@ -20,8 +20,8 @@ from runtime.protocol.join_tokens import TOKEN_VARIABLE
 
 # Streams end at once, answers on their way get two seconds (web_server).
 _WEB_ENDS = ((signal.SIGTERM, 5.0),)
-# First what is quick is done; SIGQUIT then gives up searches: their rows have leases, and the next
-# worker takes them up with the best that was found.
+# First quick tasks finish; SIGQUIT then ends searches: their rows have leases, and the next worker
+# continues them from the best result.
 _WORKER_ENDS = ((signal.SIGTERM, 1.5), (signal.SIGQUIT, 5.0))
 _BEAT_ENDS = ((signal.SIGTERM, 3.0),)
 COORDINATOR_GRACE_S = 5.0

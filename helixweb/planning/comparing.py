@@ -15,7 +15,7 @@ from planner import Forecast, PlannerError, moved_layers
 from planner import Plan as DomainPlan
 
 MOST_PLANS = 4
-# From so many nodes on, those that are the same are left out.
+# From so many nodes on, equal ones are left out.
 MANY_NODES = 64
 PLANS_OFFERED = 50
 

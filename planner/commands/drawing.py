@@ -6,7 +6,7 @@ from html import escape
 from itertools import cycle
 
 INK, FAINT, GROUND = "#1d2b33", "#7a8b94", "#f7fafb"
-# After Okabe and Ito, for readers who see colours differently; red only beside words.
+# Okabe-Ito palette, readable with any colour vision; red only beside words.
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE = (
     "#0072b2", "#e69f00", "#009e73", "#c1121f", "#56b4e9", "#9a5b8f",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from planner.domain.limits import POSITIVE
 from planner.domain.serving_policy import ServingPolicy
 
 Objective = Literal["decode", "flow", "latency", "cost", "fewest_nodes"]
-# Which request has to keep to latency limits: the median one, or all but the slowest twentieth.
+# Percentile of requests that must meet latency limits: the median, or all but the slowest 5 %.
 LimitPercentile = Literal["p50", "p95"]
 
 

@@ -51,7 +51,7 @@ class AroundPins:
             place = pin.first, len(pin)
             speed = throughput_tokens_per_s(problem, name, len(pin))
             self._pinned_speed[place] = self._pinned_speed.get(place, 0.0) + speed
-        # A stage without free nodes or hop of its own counts as a hop all the same.
+        # A stage without free nodes or a hop of its own still counts as a hop.
         self._hop_columns = (
             1 if rules.max_hops is None else min(rules.max_hops, self._num_layers) + 1
         )

@@ -129,7 +129,7 @@ class Front:
         """Layers to load at most: what is asked for, and a share of what a fresh start loads."""
         whole = [self._problem.model.num_layers]
         if fresh is not None:
-            # As much by exchanging like nodes, perhaps, so the fewest bytes of a fresh start.
+            # Exchanging equal nodes may give the same value with fewer bytes than a fresh start.
             alike = self.cheapest_from(fresh.value * (1 - 1e-9))
             whole = [self.layers_to_load(point.placement) for point in (fresh, alike or fresh)]
         usual = {max(1, int(layers * tuned.BUDGET_SHARE)) for layers in whole}

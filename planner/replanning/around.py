@@ -50,7 +50,7 @@ class Around:
         self._options = options
         self._front = front
         may_bind = links_that_may_bind(problem, partial_inference=options.plan.partial_inference)
-        # Where links may bind, those who see them see no partial inference: so both by turns.
+        # Where links may bind, annealing with links has no partial inference: so use both in turn.
         self._annealings = [
             (RangeAnnealing(problem, front.running, rules=options.plan.rules, links=links), hotness)
             for links, hotness in (

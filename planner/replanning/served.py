@@ -167,7 +167,7 @@ class AroundServed:
             tried = [self._trials.estimated(one.placement, placer=one.method) for one in points]
             return distinct(self._trials, tried)
 
-        # What is near to what runs was perhaps chosen by simulation: there estimates know less.
+        # The running plan may have been chosen by simulation: near it estimates are less reliable.
         nearest = sorted(within, key=lambda point: (point.moved_bytes, -point.value))
         ranked = trials_of(point for point in within[: 4 * tuned.SIMULATED] if point.value >= worth)
         outcome = self._contest.decide(

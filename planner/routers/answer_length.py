@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 
 KEPT_LENGTHS = 200
 _KEPT_ASKERS = 1000
-_ENOUGH = 10  # answers of one asker before theirs alone are looked at
+_ENOUGH = 10  # answers of one API key before only its own are used
 
 
 class _Lengths:

@@ -42,7 +42,7 @@ class KvEstimator:
         self._used = dict.fromkeys(self._capacity, 0)
         self._elsewhere: dict[str, float] = {}
         self._filled_to = {node: high_water * room for node, room in self._capacity.items()}
-        self._room = dict(self._capacity)  # kept up to date: routers ask far more than it changes
+        self._room = dict(self._capacity)  # updated on change: routers read it far more often
         self._pages: dict[Hashable, int] = {}  # pages per layer reserved for each request
         self._pipelines: dict[Hashable, Pipeline] = {}
 

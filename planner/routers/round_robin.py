@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from planner.routers.walk import Turns
 
-# A candidate's turns in one round of the weighted kind: its share of about so many for each.
+# Turns in one weighted round: on average so many per candidate, by its share.
 _TURNS_PER_CANDIDATE = 8
 
 

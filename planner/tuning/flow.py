@@ -131,7 +131,7 @@ class RangeAnnealingTuning:
     # 1.7 million moves/s: a tenth of a second on 4 nodes, a second on 42.
     MOVES_PER_NODE = 50_000
     MOST_MOVES = 2_000_000
-    # A move that sees links looks at as many nodes; keeps its time.
+    # A move that uses links examines as many nodes; this bounds its time.
     LOOKS_PER_MOVE = 4
 
 

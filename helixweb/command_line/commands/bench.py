@@ -136,7 +136,7 @@ def bench(
         questions: Iterator[str] = itertools.cycle(_lines_of(prompts))
     else:
         text = " ".join(itertools.islice(itertools.cycle(_WORDS), prompt_words))
-        # The number keeps prompts apart, so that no answer comes from a cached beginning.
+        # The number makes prompts different, so that no answer uses a cached prefix.
         questions = (f"{number} {text}" for number in itertools.count())
     measured, interrupted = Measured(streams=streams), False
     try:
@@ -153,7 +153,7 @@ def bench(
             ),
         )
         http.close()
-    except KeyboardInterrupt:  # what was measured until then is shown
+    except KeyboardInterrupt:  # the results until then are shown
         interrupted = True
     if around.err.isatty():
         around.tell("")

@@ -33,8 +33,8 @@ from helixweb.common.rest.bodies import BoundedBody, is_known
 PREFIX = "/api/v1/"
 PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
 HEARTBEAT = f"{PREFIX}agent/heartbeat"
-# So long a heartbeat waits for others that are answered with it; longer while so many such groups
-# are being answered, so that groups grow with the load.
+# How long a heartbeat waits for others to be answered together; longer while many such groups are
+# being answered, so that groups grow with the load.
 GATHERED_S = 0.05
 GROUPS = 2
 # Reading a large file takes seconds of the interpreter that all threads share.

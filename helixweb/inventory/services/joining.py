@@ -267,7 +267,7 @@ def _open_token(request: RegisterRequest, now: datetime) -> JoinToken:
 
 def _use_token(token: JoinToken, request: RegisterRequest, name: str, now: datetime) -> None:
     """Note who joined with a token that this transaction has locked."""
-    # REST shows a node's uuid, so no machine uuid must equal what is stored for it.
+    # REST shows node uuids, so the value stored for one must never equal a machine's uuid.
     machine = request.machine_uuid or f"node {request.node_uuid}"
     token.admitted = [*token.admitted, [machine, name]]
     token.used_by_name = name

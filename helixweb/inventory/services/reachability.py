@@ -37,7 +37,7 @@ from runtime.protocol.reach import (
     why_cut,
 )
 
-# A larger matrix has the processes of broken pairs alone, and so many of them.
+# A larger matrix is limited to so many processes, of broken pairs only.
 MOST_DRAWN = 12
 _REACHES = gettext_noop("%(source)s reaches %(target)s at %(place)s.")
 
@@ -108,7 +108,7 @@ def _record(
     keep: Callable[[Node | Coordinator], None],
 ) -> None:
     """Announces the first pair that broke or came back."""
-    # What earlier releases do not say stays unsaid.
+    # Fields that earlier releases do not send are not stored.
     sent: dict[str, Any] = reach.model_dump(mode="json", exclude={"measured"}, exclude_unset=True)
     if process.reach == sent:
         return
