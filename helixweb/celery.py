@@ -50,15 +50,15 @@ def _log_as(process: str) -> None:
 
 @signals.worker_init.connect
 def remember_the_worker(**_: object) -> None:
-    """For its children, one of which may begin when it is there no more."""
+    """Store the worker's process id for its children, which may start after its end."""
     global _worker_pid
     _worker_pid = os.getpid()
 
 
 @signals.beat_embedded_init.connect
 def end_with_the_worker(**_: object) -> None:
-    """Beat is a child of `worker -B`; one that outlived a killed worker would go on for ever beside
-    that of the next."""
+    """End beat with its parent, `worker -B`: if it outlived a killed worker, it would run for ever
+    beside that of the next."""
 
     def watch() -> None:
         while os.getppid() == _worker_pid:

@@ -85,7 +85,7 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
 
 
 def generated_secret(path: Path) -> str:
-    """The secret kept in `path` (mode 0600), made on first use; safe when processes race."""
+    """The secret in the file `path` (mode 0600), created on first use; safe when processes race."""
     try:
         return path.read_text().strip()
     except FileNotFoundError:

@@ -186,7 +186,7 @@ def _even_nodes(graph: FlowGraph, upper_E: Floats, limits: list[Floats]) -> Floa
 def _even_connections(
     graph: FlowGraph, upper_E: Floats, limits: list[Floats], flow_E: Floats
 ) -> Floats | None:
-    """`flow_E` with its nodes' flows kept and its connections as near to products as they fit."""
+    """`flow_E` with the same flows of nodes, and connections as near to products as they fit."""
     count, num_edges = len(graph.names), len(graph.tails)
     through = np.ones(graph.num_vertices)
     through[2:] = np.repeat(flow_E[:count], 2)

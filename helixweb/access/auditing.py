@@ -19,7 +19,7 @@ UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
 def tell_the_rest(get_response: Any) -> Any:
-    """Below the middleware that knows who acts."""
+    """Middleware; install it below the one that sets the actor."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response: HttpResponseBase = get_response(request)

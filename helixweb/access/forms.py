@@ -28,7 +28,7 @@ def _cluster(**options: Any) -> Any:
 
 
 class InviteForm(forms.Form):
-    """A new user; a name that is known gets a new link, and keeps its roles."""
+    """A new user; an existing user gets a new link, and their roles do not change."""
 
     username = forms.CharField(
         max_length=150, label=gettext_lazy("User name"), validators=[UnicodeUsernameValidator()]

@@ -43,7 +43,7 @@ def note_failure(request: Any, username: str) -> None:
 
 
 def must_stop_naming(user: Any) -> bool:
-    """True if the user has named too many people lately who do not exist."""
+    """True if the user has recently entered too many names of unknown users."""
     rows = FailedLogins.objects.filter(counted=_naming(user), since__gt=_oldest(timezone.now()))
     return any(row.failures >= UNKNOWN_NAMES_OF_USER for row in rows)
 

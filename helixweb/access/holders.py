@@ -18,7 +18,7 @@ from helixweb.common.actor import current_request
 
 
 class NoHolder(ValueError):
-    """No user or group has the name, or several have; the text is for the user who gave it."""
+    """The name is of no user or group, or of several; the message is for the user."""
 
 
 def holder_named(name: str, *, kinds: tuple[str, ...] = ("user", "group")) -> Any:

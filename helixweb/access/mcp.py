@@ -238,7 +238,7 @@ def _text(value: object, *, is_exploded: bool) -> object:
 
 
 def _is_passed_on(name: str) -> bool:
-    """Whether an operation gets what this request says: who calls and from where."""
+    """True for headers and variables of the request that operations get: caller and address."""
     prefixes = ("HTTP_AUTHORIZATION", "HTTP_HOST", "HTTP_X_FORWARDED_", "HTTP_X_REQUEST_ID")
     return name.startswith((*prefixes, "REMOTE_", "SERVER_", "SCRIPT_NAME"))
 

@@ -13,7 +13,7 @@ from helixweb.common.problems import plain_answer
 
 
 class AccessControl(LoginRequiredMiddleware):
-    """Users who are not logged in go to log in; those who may not do it are refused."""
+    """Middleware: redirects anonymous users to the log-in, and refuses users without the right."""
 
     def handle_no_permission(  # type: ignore[override]  # Django promises a redirect for no reason
         self, request: HttpRequest, view_func: Any

@@ -82,7 +82,7 @@ def is_still_admitted(request: Any) -> bool:
 
 
 def people_on(cluster_id: int) -> set[int]:
-    """The ids of all who have a role on the cluster, beside superusers."""
+    """Ids of all users with a role on the cluster, without superusers."""
     there = Grant.objects.filter(Q(cluster=cluster_id) | Q(cluster__isnull=True))
     own = there.filter(user__isnull=False).values_list("user", flat=True)
     by_group = there.filter(group__user__isnull=False).values_list("group__user", flat=True)

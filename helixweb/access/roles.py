@@ -51,7 +51,7 @@ class Rights:
         return max(self.site, *self.clusters.values(), NO_ROLE)
 
     def as_key(self) -> Hashable:
-        """Equal for those who may see the same."""
+        """A cache key: equal rights have equal keys."""
         return self.site, tuple(sorted(self.clusters.items()))
 
     def within(self, cluster_id: int | None) -> "Rights":

@@ -39,7 +39,7 @@ _FROM_DISCOVERY = {
 
 
 def discovery() -> dict[str, Any]:
-    """The provider's own document, kept for some minutes. Raises SuspiciousOperation."""
+    """The provider's discovery document, cached for some minutes. Raises SuspiciousOperation."""
     issuer = settings.HELIX_OIDC_ISSUER
     key = f"oidc-discovery:{issuer}"
     known: dict[str, Any] | None = cache.get(key)

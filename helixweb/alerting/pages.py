@@ -63,8 +63,8 @@ def acknowledge(request: HttpRequest, alert: Alert) -> HttpResponse:
 
 
 class AlertingPages(ResourcePages):
-    """Pages of alerting, whose addresses name the cluster of new rows only. `list_title` is of
-    the list of all rows, whose address is called NAMEs."""
+    """Pages of alerting: only URLs of new rows contain the cluster. `list_title` is the title of
+    the list of all rows, whose URL is named NAMEs."""
 
     list_title: ClassVar[Any]
 

@@ -46,8 +46,8 @@ def latency_heat(
     layout = {
         "uirevision": "heat",
         "margin": {"l": 8, "r": 8, "t": 12, "b": 36},
-        # Without a moment the axis would begin in the year 2000. Few marks and level ones: what is
-        # tilted to fit beside its neighbours on a phone is cut off below.
+        # Without a time the axis would begin in the year 2000. Few horizontal labels: tilted ones
+        # are cut off on a phone.
         "xaxis": {"type": "date", "visible": bool(shown), "tickangle": 0, "nticks": 5},
         "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown},
     }

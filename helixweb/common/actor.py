@@ -45,7 +45,7 @@ def acting(request: HttpRequest) -> AbstractContextManager[None]:
 
 
 def commanding(command: str) -> AbstractContextManager[None]:
-    """Within, changes are logged as made by the server user who runs `command`."""
+    """Context manager: changes are logged as made by the server's user who runs `command`."""
     return _is(_COMMAND, command)
 
 
@@ -55,7 +55,7 @@ def together() -> AbstractContextManager[None]:
 
 
 def current_request() -> HttpRequest | None:
-    """The request that is being answered; None: a task or a command is at work."""
+    """The current request; None in a task or a command."""
     return _REQUEST.get()
 
 
@@ -69,7 +69,7 @@ def current_user() -> Any | None:
 
 
 def by_whom() -> dict[str, Any]:
-    """The columns of a line of the change log that say who acts, when, and with which others."""
+    """Columns of a line of the change log: actor, time and batch."""
     request, command = _REQUEST.get(), _COMMAND.get()
     columns: dict[str, Any] = dict.fromkeys(
         ("actor", "api_key", "address", "request_id", "comment"), ""

@@ -12,7 +12,7 @@ from helixweb.common.zones import zone_of
 
 
 def remember_reader(get_response: Any) -> Any:
-    """Lets services ask who acts (see `actor.py`), and pages speak the reader's language
+    """Sets the actor for services (see `actor.py`), and makes pages use the reader's language
     and show times of the reader's zone."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:

@@ -93,7 +93,7 @@ class SessionOfUser(models.Model):
 
 
 class LoginLink(models.Model):
-    """A one-time link that logs its user in; only the sha256 of its token is kept."""
+    """A one-time link that logs its user in; only the SHA-256 of its token is stored."""
 
     token_hash = models.CharField(max_length=64, unique=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)

@@ -24,7 +24,7 @@ class Conflict(Refused):
 
 
 class Unusable:
-    """Mixin of what is there but cannot be used: 422."""
+    """Mixin of refusals because something exists but cannot be used: 422."""
 
 
 class NotAdmitted:

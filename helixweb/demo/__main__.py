@@ -175,7 +175,7 @@ class _Job:
 
 
 def numbers_of(agents: Mapping[str, Running]) -> str:
-    """Each with its process: who wants to see a node lost ends one of them."""
+    """Process ids by name, so that users can end one to see a node lost."""
     return ", ".join(f"{name} {agent.process.pid}" for name, agent in agents.items())
 
 

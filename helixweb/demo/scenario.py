@@ -93,7 +93,7 @@ class Scenario:
         self.nodes: dict[str, Running] = {}
 
     def make_checkpoint(self) -> Path:
-        """The model, downloaded or made once and kept."""
+        """The model's checkpoint, downloaded or made once and reused."""
         path = self.places.models_dir / self.model.name
         if self.model.name == CHAT.name:
             gguf = path / FILE_NAME
@@ -125,7 +125,7 @@ class Scenario:
         return self._python("loginlink", "manage.py", "loginlink", USER).strip()
 
     def connect(self) -> tuple[Site, str]:
-        """A client and its API key, kept for later runs; `login_link` made the user."""
+        """A client with an API key, which is stored for later runs; `login_link` made the user."""
         kept = self.places.data_dir / "api-key"
         if kept.exists():
             key = kept.read_text()
@@ -212,7 +212,7 @@ class Scenario:
     def start_agent(
         self, site: Site, cluster_id: int, node: local_cluster.LocalNode, *options: str
     ) -> Running:
-        """`options` are for `runtime agent`, beside those that say who it is."""
+        """Start an agent; `options` are for `runtime agent`, besides those of its identity."""
         command = [
             sys.executable, "-m", "runtime", "agent",
             "--server", self.places.web_url, "--name", node.name,

@@ -102,7 +102,7 @@ def is_online(coordinator: Coordinator, *, now: datetime) -> bool:
 
 
 def reports_of(deployment: Deployment, *, heard_at: datetime | None = None) -> list[LatestReport]:
-    """The last ones; with a time only of coordinators that can be heard then, unless none can."""
+    """The last reports; with a time only of coordinators online then, unless none is."""
     rows = told_by(deployment)
     heard = [row for row in rows if heard_at is not None and is_online(row, now=heard_at)]
     return [row.latest_report for row in heard or rows if hasattr(row, "latest_report")]
@@ -111,8 +111,8 @@ def reports_of(deployment: Deployment, *, heard_at: datetime | None = None) -> l
 def reports_on(
     deployment: Deployment, *, heard_at: datetime | None = None, online_at: datetime | None = None
 ) -> list[LatestReport]:
-    """Those of `reports_of` on its present generation; with `online_at` none of coordinators that
-    cannot be heard then."""
+    """Those of `reports_of` on its present generation; with `online_at` only of coordinators that
+    are online then."""
     return [
         report
         for report in reports_of(deployment, heard_at=heard_at)

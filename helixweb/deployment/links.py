@@ -214,8 +214,8 @@ def keep_slow_rates(cluster: Cluster, *, now: datetime) -> int:
 
 
 def keep_measured(cluster: Cluster, links: Iterable[LiveLink], *, now: datetime) -> None:
-    """Write what stages measured in the last seconds of links that no request uses into the
-    inventory, for the network's page and the next plan. What people entered stays."""
+    """Store recent measurements of links that no request uses in the inventory, for the network's
+    page and the next plan. Values that users entered do not change."""
     fresh = [link for link in links if _is_fresh(link)]
     if not fresh:
         return

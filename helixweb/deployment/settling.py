@@ -113,7 +113,7 @@ def verdict_in_service(
 
 
 def _is_answered(reports: Sequence[NodeReport]) -> bool:
-    """Whether one instance is there, or all stages of the pipelines beside them."""
+    """True if one instance answers, or all stages of the pipelines beside them do."""
     there = [report.phase is Phase.READY and not report.lost for report in reports]
     instances = [ok for ok, one in zip(there, reports, strict=True) if one.runs_instances]
     stages = [ok for ok, one in zip(there, reports, strict=True) if not one.runs_instances]
@@ -121,7 +121,7 @@ def _is_answered(reports: Sequence[NodeReport]) -> bool:
 
 
 def verdict_while_stopping(reports: Sequence[NodeReport]) -> Verdict:
-    """Stopped once every node that can be heard holds nothing."""
+    """The status while stopping: stopped once every online node holds nothing."""
     heard = [report for report in reports if not (report.removed or report.lost)]
     if all(report.phase is Phase.IDLE for report in heard):
         return Verdict(Status.STOPPED)
@@ -173,16 +173,16 @@ def _verdict(deployment: Deployment, reports: Sequence[NodeReport], *, now: date
 
 
 def refusals_of(deployment: Deployment, *, now: datetime) -> list[str]:
-    """Why coordinators cannot serve its present generation; none of those that can, nor of one that
-    is silent while another can be heard."""
+    """Reasons why coordinators cannot serve its present generation; none for those that can, nor
+    for a silent one while another is online."""
     heard = reports_of(deployment, heard_at=now)
     refused = [t for t in heard if t.says("refused_generation") == deployment.generation]
     return [report.says("message") for report in refused]
 
 
 def why_unanswered(deployment: Deployment, *, now: datetime) -> str:
-    """Why no coordinator that can be heard answers requests under the present generation; empty if
-    one does."""
+    """Why no online coordinator answers requests under the present generation; empty if one
+    does."""
     reports = {report.coordinator_id: report for report in reports_on(deployment)}
     whys: dict[str, str] = {}
     for row in told_by(deployment):

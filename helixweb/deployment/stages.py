@@ -124,8 +124,8 @@ def _stages(rows: QuerySet[NodeAssignment], *, now: datetime) -> list[NodeStage]
 
 
 def _fetch_row(assignment: NodeAssignment, *, is_loading: bool) -> dict[str, Any] | None:
-    """Weights that the node lacked, and from where they come; `eta_s`: until all are there. None if
-    it fetched nothing."""
+    """Table row of weights that the node fetches, by source; `eta_s`: time until all are there.
+    None if it fetched nothing."""
     if not assignment.weights.get("fetch"):
         return None
     fetch = WeightFetch.model_validate(assignment.weights["fetch"])
@@ -187,7 +187,7 @@ def timeline_of(deployment: Deployment, *, now: datetime) -> Chart:
 
 
 def _end(deployment: Deployment, changes: Sequence[PhaseChange], now: datetime) -> datetime:
-    """Now while something is under way; else a little after the last change."""
+    """End of the time axis: now while something is in progress; else after the last change."""
     moving = {Status.DEPLOYING, Status.STOPPING}
     if deployment.status in moving or not changes:
         return now if deployment.status in LIVE else deployment.ended_at or now

@@ -19,10 +19,9 @@ __all__ = ["prune_node_logs", "repair_deployment", "tend_deployments"]
 
 @shared_task
 def tend_deployments() -> None:
-    """Beat: settle what waits for nodes that report no more, let routing
-    weights follow the links, keep what was measured of unused ones, repair what lost a node, see
-    how far drains are. Raises what went wrong once all that could be done is: what keeps one
-    deployment from it must not keep the others."""
+    """Beat: settle deployments that wait for silent nodes, update routing weights from the links,
+    store measurements of unused links, repair deployments that lost a node, follow drains. Raises
+    errors at the end, so that a failure of one deployment does not affect the others."""
     now = timezone.now()
     draining.follow_drains(now=now)
     wrong: list[Exception] = []

@@ -210,7 +210,7 @@ class NodeForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
 
 
 class _ConnectionForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
-    """Bandwidth and latency as people know them."""
+    """Bandwidth and latency in usual units."""
 
     bandwidth_bytes_per_s = MbitPerSField(
         label=gettext_lazy("Bandwidth (Mbit/s)"), validators=[validate_positive]

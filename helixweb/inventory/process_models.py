@@ -170,7 +170,7 @@ class Coordinator(InCluster, Process):
 
 
 class NodeTag(InCluster):
-    """A word by which people find nodes again."""
+    """A tag by which users find nodes."""
 
     cluster_path = "node__cluster"
 

@@ -227,7 +227,7 @@ def _slow_link(links: Sequence[LinkLoad]) -> Finding | None:
 
 
 def _kv(load: Load, heard: Sequence[NodeLoad]) -> Finding | None:
-    """Room for requests, not speed, keeps others out."""
+    """Finding: KV room, not speed, limits the number of requests."""
     fullest = max(heard, key=lambda node: _fullness(node, waiting=load.waiting))
     if _fullness(fullest, waiting=load.waiting) < 1:
         return None

@@ -30,9 +30,9 @@ NAMED = 3  # of more nodes only the first are named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`text` says how far it is, or what it waits for; `action` is the label of the link to where
-    it is done, or, with `fields`, of the button that does it by posting these. `progress`: 0 to 1
-    while something is under way, else None."""
+    """A step of the set-up. `text` is its progress, or what it waits for; `action` is the label of
+    the link to its page, or, with `fields`, of the button that posts these. `progress`: 0 to 1
+    while something runs, else None."""
 
     title: str
     text: str

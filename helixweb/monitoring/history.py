@@ -74,7 +74,7 @@ def has_simulated(cluster: Cluster, *, since: datetime) -> bool:
 
 
 def smallest_step_s(*, since: datetime, now: datetime, most: int = MAX_POINTS) -> int:
-    """The step with at most `most` points from `since` to `now`, no finer than what is kept."""
+    """The step with at most `most` points from `since` to `now`, no finer than the stored data."""
     age = min(max(now - since, timedelta(0)), KEEP_ROLLUPS)
     step_s = max(1, -(-int(age.total_seconds()) // most))
     if age > MOST_OF_SAMPLES:

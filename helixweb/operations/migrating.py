@@ -60,7 +60,7 @@ def backups_folder() -> Path:
 
 
 def forget_old(folder: Path, *, pattern: str, keep: int) -> list[Path]:
-    """Remove all but the last `keep`; those that were removed."""
+    """Remove all but the last `keep`; returns those removed."""
     old = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)[:-keep]
     for path in old:
         path.unlink(missing_ok=True)

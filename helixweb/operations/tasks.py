@@ -16,7 +16,7 @@ READY_FILE = "HELIX_READY_FILE"
 
 @shared_task
 def beat_pulse() -> None:
-    """Beat sent it, the broker kept it, a worker does it, the database takes it."""
+    """Beat: record a pulse, which proves that beat, broker, worker and database work."""
     seen = {"process_id": os.getpid(), "version": product_version(), "at": timezone.now()}
     Pulse.objects.update_or_create(host=platform.node()[:255], defaults=seen)
 

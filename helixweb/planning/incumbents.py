@@ -132,7 +132,7 @@ def store_plan(run: PlanRun, plan: planner.Plan) -> Plan:
 
 
 def point_to_json(point: ReplanPoint) -> dict[str, Any]:
-    """One answer of a replanning as `Replan.points` keeps it; `placement_of_point` reads it."""
+    """One answer of a replanning as stored in `Replan.points`; `placement_of_point` reads it."""
     return {
         **_placement_to_json(point.placement),
         "flow_tokens_per_s": point.flow_tokens_per_s,
@@ -143,7 +143,7 @@ def point_to_json(point: ReplanPoint) -> dict[str, Any]:
 
 
 def placement_of_point(point: dict[str, Any]) -> Placement:
-    """An answer's placement; answers kept before there were components have one component."""
+    """An answer's placement; answers of releases without components have one component."""
     return placement_of(point["placement"], point.get("components", ()))
 
 

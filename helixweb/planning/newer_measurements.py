@@ -86,7 +86,7 @@ def edits_after(plan: Plan, *, kinds: Collection[str] = INPUTS) -> QuerySet[Chan
 
 
 def _first_run(plan: Plan) -> PlanRun | None:
-    """The run that the plan's problem was built for: runs that go on from another share it."""
+    """The run that the plan's problem was built for; runs that continue it share the problem."""
     runs = PlanRun.unscoped.select_related("mix").only(
         "created_at", "what_if", "continues_id", "mix__created_at"
     )

@@ -49,7 +49,7 @@ def running_options(row: Plan) -> PlanOptions:
 
 
 def kept(make: Callable[[Problem, DomainPlan], Made]) -> Callable[[Plan], Made]:
-    """`make` of a stored plan, its results kept for each plan and language of a reader."""
+    """Cache results of `make` by stored plan and language of the reader."""
 
     @lru_cache(maxsize=KEPT)
     def made(pk: int, created_at: datetime, _language: str | None) -> Made:

@@ -44,7 +44,7 @@ class Edits:
 
     @property
     def sentence(self) -> str:
-        """The edits in a few words, which are kept with the run; empty if there are none."""
+        """A short text of the edits, which is stored with the run; empty if there are none."""
         words = [f"without {name}" for name in sorted(self.removed)]
         words += [f"+{some.count} {some.profile} in {some.region}" for some in self.added]
         words += [f"{name} as {profile}" for name, profile in sorted(self.upgraded.items())]

@@ -80,7 +80,7 @@ class Placement:
 
     @property
     def parts(self) -> tuple["Placement", ...]:
-        """Each component as a placement of its own; the placement itself where there is one."""
+        """Each component as a separate placement; the placement itself if it is one component."""
         if len(self.components) < 2:
             return (self,)
         return tuple(

@@ -174,7 +174,7 @@ def loads_of(figures: NodeFigures, placement: Placement, spread: Spread) -> tupl
 def _apart(
     flows: Mapping[tuple[str, str], float],
 ) -> list[dict[tuple[str, str], float]]:
-    """The parts of a flow that share no node. When one is full the others go on filling."""
+    """The parts of a flow that share no node; when one is full the others still fill."""
     leader: dict[str, str] = {}
 
     def leader_of(name: str) -> str:

@@ -50,7 +50,7 @@ class Goal:
 
 
 class WithinLimits(Goal):
-    """Decode throughput while the request at `limit_percentile` keeps limits on TTFT and TPOT.
+    """Decode throughput while the request at `limit_percentile` meets the TTFT and TPOT limits.
 
     Estimates hold their means against the limits.
     """

@@ -51,7 +51,7 @@ _Key: TypeAlias = tuple[tuple[tuple[str, int, int], ...], frozenset[frozenset[st
 
 
 class LimitsNotKept(PlannerError):
-    """No plan that was found keeps to the latency limits at any rate that was tried."""
+    """No plan that was found meets the latency limits at any rate that was tried."""
 
 
 class ServingSearch:
@@ -340,7 +340,7 @@ class ServingSearch:
             idle = 0 if self.best is not before else idle + 1
 
     def _anneal(self, arena: Arena, number: int, stop: Stop) -> None:
-        """A round in slices, so that the clock and a cancel are heard."""
+        """Run a round in slices, so that the clock and cancellation are checked."""
         left = tuned.MOVES_PER_NODE * 2**number * len(arena.names)
         while left > 0 and not stop.is_over():
             moves = min(left, max(1, tuned.MOVES_AT_ONCE // len(arena.names)))

@@ -140,7 +140,7 @@ def anneal_in_chunks(
     chunk_moves: int,
     stop: Stop,
 ) -> AnnealedStages:
-    """Run a loop by chunks of its schedule, so that the clock and a cancel are heard."""
+    """Run a loop by chunks of its schedule, so that the clock and cancellation are checked."""
     annealed = best = loop(start, _chunk(schedule, done=0, chunk_moves=chunk_moves))
     for done in range(chunk_moves, schedule.moves, chunk_moves):
         if best.energy <= 0 or stop.is_over():

@@ -88,7 +88,7 @@ class Rows:
 
 
 class PatternPool:
-    """Every pattern found so far, for any flow; patterns are kept from one flow to the next.
+    """Every pattern found so far, for any flow; patterns are reused for the next flow.
 
     With `max_stages` the last row counts all stages.
 

@@ -103,7 +103,7 @@ class Front:
         )
 
     def offer(self, placement: Placement, *, method: str) -> ReplanPoint:
-        """Score an answer; keep and report it unless one known is as good in both."""
+        """Score an answer; store and report it unless a known one is as good in both."""
         new = self.point(placement, method=method)
         if not any(_is_as_good(old, new) for old in self._points):
             self._points = [old for old in self._points if not _is_as_good(new, old)] + [new]

@@ -23,7 +23,7 @@ class InterleavedWeightedRoundRobin:
         return tuple(self._weights)
 
     def take(self, open_candidates: Collection[str]) -> str:
-        """The candidate whose turn it is; `open_candidates` is a non-empty part of all."""
+        """The next candidate in turn; `open_candidates` is a non-empty part of all."""
         if len(open_candidates) == 1:  # would earn 1 and pay 1
             return next(iter(open_candidates))
         weights, credit = self._weights, self._credit

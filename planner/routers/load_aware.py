@@ -90,8 +90,8 @@ class LoadAwareInstances(InstanceRouter):
         return self._workloads
 
     def kv_usage(self, instance: str) -> float:
-        """Equation 8: of requests under way, by their prediction; what the instance itself says is
-        counted where it is more, so that short predictions do not overload it."""
+        """Equation 8: KV usage of requests in flight, by prediction; the instance's own report if
+        that is higher, so that short predictions do not overload it."""
         room = max(1, self._instances[instance].kv_room_tokens)
         return max(self._tokens[instance] / room, self._measured.get(instance, 0.0))
 

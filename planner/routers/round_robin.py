@@ -21,7 +21,7 @@ class RoundRobin:
         self._taken = 0
 
     def take(self, open_candidates: Sequence[str]) -> str:
-        """The candidate whose turn it is; `open_candidates` is a non-empty part of all."""
+        """The next candidate in turn; `open_candidates` is a non-empty part of all."""
         if self._taken >= self._turns_of[self._order[self._at]]:
             self._next()
         while self._order[self._at] not in open_candidates:

@@ -17,7 +17,7 @@ class ShortestQueue:
         self._turn = 0
 
     def take(self, open_candidates: Sequence[str]) -> str:
-        """The candidate whose queue is shortest."""
+        """The candidate with the shortest queue."""
         taken = min(open_candidates, key=self._length)
         self._turn += 1
         self._last_turn[taken] = self._turn

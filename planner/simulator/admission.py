@@ -44,7 +44,7 @@ class _Running:
 
 
 class Admission:
-    """Lets requests in through a router, keeps their KV reservations, and times them.
+    """Admits requests through a router, tracks their KV reservations, and times them.
 
     Reservations grow by pages of `page_tokens`; None leaves them as they were at admission.
     `prompts` counts the requests without a first token yet, by component of the placement.
@@ -97,7 +97,7 @@ class Admission:
     def try_to_admit(
         self, request: Request, size: RequestSize, *, kept: Collection[str] = ()
     ) -> bool:
-        """Route the request around the `kept` nodes and start it, unless no route has room."""
+        """Route the request around the `kept` nodes and start it; False if no route has room."""
         lengths = request.lengths
         pipeline = self._router.choose(size, masked={*kept, *self._kept_for_preempted()})
         if pipeline is None:

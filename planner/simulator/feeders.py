@@ -36,7 +36,7 @@ class Feeder(Protocol):
         """Whether no request waits or will come on its own."""
 
     def hear(self, occurrence: Occurrence, *, may_let_in: bool) -> None:
-        """The admission has heard of this, and says whether those who wait may be let in."""
+        """Called after the admission, which says whether waiting requests may be admitted."""
 
 
 class ArrivalFeeder:
@@ -101,7 +101,7 @@ class ArrivalFeeder:
 
 
 class BacklogFeeder:
-    """One more request whenever a component has room and few prompts are under way in it."""
+    """Offers one more request whenever a component has room and few prompts in flight."""
 
     def __init__(
         self, backlog: Backlog, admission: Admission, engine: Engine, placement: Placement

@@ -129,7 +129,7 @@ class _Instance:
         self.waiting.append((number, length.prompt_tokens, output, output))
 
     def advance(self, *, until_s: float) -> list[int]:
-        """Run iterations that begin before `until_s`; returns who ended."""
+        """Run iterations that begin before `until_s`; returns the requests that ended."""
         done: list[int] = []
         while self.now_s < until_s and (self.waiting or self.running):
             if not self._prefill():

@@ -136,7 +136,7 @@ def _replay(request: Request, row: KeptAnswer, cipher: Fernet) -> Response:
 
 
 def _rights(request: Request) -> str:
-    """Equal for those who may see the same; empty where no user is asked for."""
+    """A key of the user's rights: equal for equal rights; empty without a user."""
     return repr(getattr(request._request, "helix_reads_as", ""))
 
 

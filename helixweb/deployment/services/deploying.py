@@ -246,7 +246,7 @@ def _followed(
 
 
 def goes_on(live: Deployment, plan: Plan) -> bool:
-    """Whether requests of `live` go on where `plan` takes its place.
+    """True if requests of `live` continue when `plan` replaces it.
 
     It must serve the same model by the same means: pipelines, instances or both.
     """

@@ -80,7 +80,7 @@ def change_of(
 
 
 def outlive(cluster: Cluster) -> None:
-    """Lines of a cluster that is about to be deleted keep its name."""
+    """Store a cluster's name in its lines before it is deleted."""
     Change.unscoped.filter(cluster=cluster).update(cluster_name=cluster.name)
 
 

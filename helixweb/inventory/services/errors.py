@@ -16,7 +16,7 @@ class NameTaken(InventoryError):
 
 
 class Conflicting(InventoryError):
-    """What is there already says something else."""
+    """Existing rows contradict the request."""
 
     default_code = "conflicting"
 

@@ -266,7 +266,7 @@ def _open_token(request: RegisterRequest, now: datetime) -> JoinToken:
 
 
 def _use_token(token: JoinToken, request: RegisterRequest, name: str, now: datetime) -> None:
-    """Note who joined with a token that this transaction has locked."""
+    """Record the process that joined with a token that this transaction has locked."""
     # REST shows node uuids, so the value stored for one must never equal a machine's uuid.
     machine = request.machine_uuid or f"node {request.node_uuid}"
     token.admitted = [*token.admitted, [machine, name]]
@@ -351,7 +351,7 @@ def _admitted(fresh: Node | Coordinator, identity: dict[str, Any]) -> Node | Coo
 
 
 def _check_same(known: Node | Coordinator, fresh: Node | Coordinator) -> None:
-    """A machine keeps its cluster and its name, since plans refer to it by name."""
+    """Check that a machine's cluster and name are unchanged, as plans refer to it by name."""
     if known.cluster_id != fresh.cluster_id or known.name != fresh.name:
         raise NameTaken(
             f"This machine is {known.name!r} of cluster {known.cluster.name!r} already; join under "

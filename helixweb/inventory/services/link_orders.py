@@ -26,9 +26,9 @@ LOOKED_UP_EVERY_S = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOrders:
-    """Data endpoints of a cluster's processes that can be heard. `weights`: where nodes serve
-    weights, by their data endpoints. `dialled`: to which each measures, by the endpoint of the one
-    that dials."""
+    """Data endpoints of a cluster's online processes. `weights`: endpoints at which nodes serve
+    weights, by their data endpoints. `dialled`: endpoints to which each process measures, by its
+    own endpoint."""
 
     key: str
     coordinators: tuple[str, ...]

@@ -135,7 +135,7 @@ def _record(
 def parties(
     cluster_id: int, *, now: datetime, names: Collection[str] | None = None
 ) -> list[Member]:
-    """Coordinators, then nodes that can be heard, or those of the nodes with these `names`."""
+    """Online coordinators, then online nodes, or those of the nodes with these `names`."""
     return [
         member
         for member in members_of(cluster_id, now=now)

@@ -176,7 +176,7 @@ def join_token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
 
 @needs(change=SITE_OPERATOR)
 def cluster_demo(request: HttpRequest) -> HttpResponse:
-    """Load the demo cluster, unless it is there, and go on to plan it."""
+    """Load the demo cluster if it does not exist, and redirect to planning."""
     try:
         row = demonstration.demo_cluster()
     except InventoryError as error:

@@ -138,7 +138,7 @@ MEASURES: tuple[Measure, ...] = ("bandwidth", "latency")
 
 
 def links_in_use(cluster: Cluster) -> frozenset[Pair]:
-    """Links that carry the flow of the plan at work, as the apps above know it."""
+    """Links that carry flow of the live plan, from the apps above."""
     answers: Sequence[tuple[object, Any]] = links_asked.send(sender=Cluster, cluster_id=cluster.pk)
     return frozenset(pair for _, pairs in answers for pair in pairs)
 

@@ -111,7 +111,7 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """A backup that is there; `manifest` was checked, members are as they are read."""
+    """Reads a backup; `manifest` was checked, members are checked when they are read."""
 
     def __init__(self, file: zipfile.ZipFile, manifest: Manifest, seal: Seal | None) -> None:
         self._zip, self.manifest, self._seal = file, manifest, seal
@@ -153,7 +153,7 @@ class ArchiveReader:
             raise NoBackup(f"the backup is damaged at {name}: {error}") from error
 
     def verify(self) -> None:
-        """Every member is there and is what the manifest says. Raises NoBackup,
+        """Check that every member exists and matches the manifest. Raises NoBackup,
         WrongPassphrase."""
         expected = {table_member(table.label): table.sha256 for table in self.manifest.tables}
         expected |= {file_member(file.path): file.sha256 for file in self.manifest.files}

@@ -39,7 +39,7 @@ def store_of(target: str) -> tuple["Store", str]:
 
 
 def forget_old(store: "Store", *, keep: int) -> list[str]:
-    """Remove all but the last `keep` backups that were named by us; which."""
+    """Remove all but the last `keep` backups that we named; returns those removed."""
     old = store.names()[:-keep]
     for name in old:
         store.remove(name)

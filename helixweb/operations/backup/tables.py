@@ -58,13 +58,13 @@ def models_of(
 
 
 def columns_of(model: type[models.Model]) -> "list[models.Field[Any, Any]]":
-    """The columns that hold something of their own."""
+    """The columns that store data."""
     return [field for field in model._meta.concrete_fields if not getattr(field, "generated", 0)]
 
 
 @contextmanager
 def one_moment() -> Iterator[None]:
-    """Within, all reads see the database as it was at the first, while others go on writing."""
+    """Context manager: all reads see one snapshot of the database, while others write."""
     if connection.in_atomic_block:  # the caller's transaction is the moment
         yield
         return

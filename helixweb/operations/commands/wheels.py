@@ -85,7 +85,7 @@ def make_server(folder: Path, host: str, port: int) -> Iterator[http.server.HTTP
 
 
 class _Index(http.server.SimpleHTTPRequestHandler):
-    """Serves `simple/PROJECT/`, a folder of links to the wheels that are there now."""
+    """Serves `simple/PROJECT/`, a page of links to the current wheels."""
 
     def __init__(self, wheels: Path, *arguments: Any, directory: str) -> None:
         self._wheels = wheels

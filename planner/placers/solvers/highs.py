@@ -63,7 +63,7 @@ def _solve(
 
 
 def _attach(solver: highspy.Highs, channel: SolverChannel) -> None:
-    """Hear of solutions where they are found, of bounds wherever HiGHS asks whether to go on."""
+    """Register callbacks: solutions as they are found, bounds when HiGHS checks for interrupts."""
 
     def tell_solution(event: highspy.HighsCallbackEvent) -> None:
         channel.tell_solution(event.data_out.mip_solution.tolist())
