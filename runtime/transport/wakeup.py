@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+from abc import ABC, abstractmethod
 from typing import Any
 
 import zmq
@@ -34,7 +35,7 @@ class Wakeup:
         os.close(self._write_fd)
 
 
-class PollingThread:
+class PollingThread(ABC):
     """A thread that owns sockets: waits for them in `_poll` and does all there is in `_turn`.
 
     Subclasses start it, change what `_lock` guards under it, and wake it by `_wakeup`.
@@ -62,12 +63,13 @@ class PollingThread:
         finally:
             self._release()
 
+    @abstractmethod
     def _turn(self) -> None:
-        raise NotImplementedError
+        """Wait for something and do all there is."""
 
+    @abstractmethod
     def _release(self) -> None:
         """Close the sockets."""
-        raise NotImplementedError
 
     def _poll(self, wait_s: float) -> dict[Any, int]:
         """What is readable, once something is or so much time has passed."""
