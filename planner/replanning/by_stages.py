@@ -55,8 +55,21 @@ class ByStages:
             elif self._front.layers_to_load(answer.placement) > budget_layers:
                 too_much = target
         target = tuned.SHARE * self._front.most_value
-        if self._layers_for(target) > budget_layers and not stop.is_over():
-            self._solved(target * (1 - tuned.STEP_DOWN), self._limits(stop))
+        if self._layers_for(target) > budget_layers:
+            self._step_down(target, stop, budget_layers=budget_layers)
+
+    def _step_down(self, too_much: float, stop: Stop, *, budget_layers: int) -> None:
+        """The most flow below `too_much` within the budget, by bisection."""
+        target = least = too_much * (1 - tuned.STEP_DOWN)
+        for _ in range(tuned.STEPS):
+            if stop.is_over():
+                return
+            answer = self._solved(target, self._limits(stop))
+            if answer is None or self._front.layers_to_load(answer.placement) > budget_layers:
+                too_much = target
+            else:
+                least = max(target, answer.flow_tokens_per_s)
+            target = (least + too_much) / 2
 
     def _is_met(self, target: float, *, way: float, budget_layers: int) -> bool:
         """Whether a known answer carries the target and is cheap, or cheap enough for so much."""
