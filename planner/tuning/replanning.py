@@ -56,9 +56,9 @@ class ReplanByStagesTuning:
     # between the most that is known and the bound: so far on the way, in this order.
     SHARE = 0.97
     WAYS = (0.5, 0.75, 0.35, 0.0, 1.0)
-    # And then, where all that takes too many bytes, from there to one that often takes few, and half
-    # of the way back. het42 without an A100 keeps 0.967 of the flow within a quarter of the bytes of
-    # an aligned plan by the second step, 0.951 by the first; a third found no more.
+    # And then, where all that takes too many bytes, from there to one that often takes few, and
+    # half of the way back. het42 without an A100 keeps 0.967 of the flow within a quarter of the
+    # bytes of an aligned plan by the second step, 0.951 by the first; a third found no more.
     STEP_DOWN = 0.03
     STEPS = 2
     # A longer search from scratch often moves fewer bytes; an answer that loads no more than this
