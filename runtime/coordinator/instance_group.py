@@ -218,7 +218,7 @@ class InstanceGroup(InstanceBackend):
         )
 
     def node_traffic(self) -> dict[str, NodeTraffic]:
-        """What is told of each node, of all its instances together."""
+        """Traffic of each node: the sum over its instances."""
         nodes: dict[str, NodeTraffic] = {}
         layers, counted = self.plan.num_layers, self._around.stats.node_tokens_total
         open_ones = self.balance.open_instances()

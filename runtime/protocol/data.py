@@ -81,7 +81,7 @@ class Sampling:
     frequency penalties (0: off) count the tokens sampled, repetition_penalty (1: off) those of the
     prompt as well, which come along as `prompt_ids` if it is on. `emitted_ids` are the tokens
     sampled before a request was begun again, if its sampling depends on them. `logit_bias`:
-    (token id, bias). `logprobs`: how many alternatives are told with each token, None: nothing.
+    (token id, bias). `logprobs`: alternatives to return with each token; None: no logprobs.
     `grammar`: a JSON schema the answer must follow; empty: none. No stop token is among the first
     `min_tokens`, unless the grammar leaves nothing else.
     """
@@ -235,8 +235,8 @@ class StageStatus:
     Layers [first, end) are that generation's; pages are shared by all generations of the stage,
     and `pages_total` changes while layers of another are loaded beside. `incarnation` is drawn when
     the process starts: another one means that the stage was restarted and has forgotten every
-    request. `pages_elsewhere` are not to be had by who is told this: requests of other coordinators
-    hold them, or are next.
+    request. `pages_elsewhere` are not available to this coordinator: requests of others hold them,
+    or are next.
     """
 
     incarnation: Uint32
@@ -258,7 +258,7 @@ class MeasureOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Details:
     """What messages of some kinds say beside entries."""
 
     status: StageStatus | None = None
@@ -268,7 +268,7 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tail(_Told):
+class _Tail(_Details):
     """What follows the entries, as JSON; `routes` are those of entries with Flag.ROUTE."""
 
     __pydantic_config__: ClassVar = ConfigDict(
@@ -286,13 +286,13 @@ class _Tail(_Told):
 
 _TAIL = TypeAdapter(_Tail)
 _NO_TAIL = _Tail()
-_TOLD = tuple(each.name for each in fields(_Told))
+_DETAILS = tuple(each.name for each in fields(_Details))
 # what a message of these kinds must have, and no other may
 _PARTS = {Kind.STATUS: "status", Kind.LOST_LINKS: "lost_links", Kind.MEASURE: "measure"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message(_Told):
+class Message(_Details):
     """One message; `payload` is any bytes-like object, sent and received without a copy."""
 
     kind: Kind
@@ -343,15 +343,15 @@ def _encode_head(message: Message) -> bytes:
         for entry in message.entries
     ]
     routes = tuple(entry.route for entry in message.entries if entry.route is not None)
-    told = _told_by(message)
-    if routes or told:
-        tail = _Tail(routes=routes, **told)
+    details = _details_of(message)
+    if routes or details:
+        tail = _Tail(routes=routes, **details)
         parts.append(_TAIL.dump_json(_TAIL.validate_python(tail), exclude_defaults=True))
     return b"".join(parts)
 
 
-def _told_by(message: _Told) -> dict[str, Any]:
-    return {name: told for name in _TOLD if (told := getattr(message, name)) is not None}
+def _details_of(message: _Details) -> dict[str, Any]:
+    return {name: value for name in _DETAILS if (value := getattr(message, name)) is not None}
 
 
 def _why(error: Exception) -> str:
@@ -373,21 +373,21 @@ def decode(head: bytes | memoryview, payload: bytes | memoryview) -> Message:
         if end > len(view):
             raise FrameError(f"malformed frame of {len(view)} bytes: {count} entries need {end}")
         tail = _TAIL.validate_json(bytes(view[end:])) if len(view) > end else _NO_TAIL
-        told = _told_by(tail)
+        details = _details_of(tail)
         message = Message(
             kind=Kind(kind),
             generation=generation,
             entries=_decode_entries(view[_HEADER.size : end], tail.routes),
             dtype=DType(dtype),
             payload=payload,
-            **told,
+            **details,
         )
     except FrameError:
         raise
     except (struct.error, ValueError) as error:
         raise FrameError(f"malformed frame of {len(view)} bytes: {_why(error)}") from error
     part = _PARTS.get(message.kind)
-    said = [name for name in _PARTS.values() if name in told]
+    said = [name for name in _PARTS.values() if name in details]
     if said != ([] if part is None else [part]):
         raise FrameError(f"a {message.kind.name} says {', '.join(said) or 'no ' + str(part)}")
     if memoryview(payload).nbytes != payload_bytes:

@@ -57,18 +57,18 @@ _SPANS = TypeAdapter(StageSpans)
 
 def pack_spans(spans: StageSpans) -> bytes:
     """As a payload."""
-    told = _SPANS.dump_json(spans, exclude={"rounds"})
-    return told + b"\n" + (spans.rounds - _origin(spans.first_s)).astype("<f4").tobytes()
+    line = _SPANS.dump_json(spans, exclude={"rounds"})
+    return line + b"\n" + (spans.rounds - _origin(spans.first_s)).astype("<f4").tobytes()
 
 
 def unpack_spans(payload: bytes | bytearray | memoryview) -> StageSpans:
     """Raises FrameError when the payload is cut short, too long, or holds no numbers."""
-    told, _, numbers = bytes(payload).partition(b"\n")
+    line, _, numbers = bytes(payload).partition(b"\n")
     try:
         rounds = np.frombuffer(numbers, dtype="<f4").astype(np.float64).reshape(-1, ROUND_FIELDS)
         if not np.isfinite(rounds).all():
             raise ValueError("times of rounds")
-        spans = _SPANS.validate_python({**from_json(told), "rounds": rounds})
+        spans = _SPANS.validate_python({**from_json(line), "rounds": rounds})
     except (ValueError, TypeError) as error:
         raise FrameError(
             f"TRACE carries {len(payload)} bytes that are no spans, or times that are no numbers: "

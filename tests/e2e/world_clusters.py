@@ -107,7 +107,7 @@ def all_ready(doubles: FakeCluster, *, generation: int) -> tuple[str, str]:
 
 
 def cluster_of_instances(cluster_name: str, *, user: Any, now: datetime) -> dict[str, Any]:
-    """A cluster of instances, one failed and one somebody's server, and its pages."""
+    """A cluster of instances, one failed and one external, and its pages."""
     cluster = tiny_cluster(cluster_name)
     doubles = Instances(cluster, user, whole=2, method="instances")
     run = finished_run(doubles.plan, user=user, now=now)
