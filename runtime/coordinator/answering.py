@@ -8,11 +8,12 @@ shapes, of chats and of completions.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from starlette.types import Receive, Scope, Send
 
 from runtime.api.client_stream import ClientStream
+from runtime.api.translation import Json
 from runtime.coordinator.live_request import Delta, LiveRequest
 from runtime.coordinator.message_reader import PLAIN, MessageForm, MessageReader
 from runtime.coordinator.refusals import RequestFailed
@@ -20,13 +21,13 @@ from runtime.disconnect import unless_disconnected
 from runtime.protocol.openai_answers import (
     IGNORED_HEADER,
     Answer,
+    AnswerKind,
     AssistantMessage,
     ChatLogprobs,
     Choice,
     CompletionLogprobs,
     HelixExtension,
     TokenAlternative,
-    TokenLogprob,
     Usage,
 )
 from runtime.protocol.sampled import Logprobs
@@ -40,18 +41,15 @@ def chat_logprobs(deltas: Sequence[Delta], text_of: TokenText) -> ChatLogprobs |
     told = _told(deltas)
     if not told:
         return None
-    return ChatLogprobs(
-        content=tuple(
-            TokenLogprob(
+    return {
+        "content": [
+            {
                 **_token(delta.token_id, logprobs.token, text_of),
-                top_logprobs=tuple(
-                    TokenAlternative(**_token(token_id, logprob, text_of))
-                    for token_id, logprob in logprobs.most_likely
-                ),
-            )
+                "top_logprobs": [_token(*each, text_of) for each in logprobs.most_likely],
+            }
             for delta, logprobs in told
-        )
-    )
+        ]
+    }
 
 
 def completion_logprobs(
@@ -65,25 +63,25 @@ def completion_logprobs(
     for delta in deltas:
         offsets.append(offset)
         offset += len(delta.text)
-    return CompletionLogprobs(
-        tokens=tuple(text_of(delta.token_id) for delta, _ in told),
-        token_logprobs=tuple(logprobs.token for _, logprobs in told),
-        top_logprobs=tuple(
+    return {
+        "tokens": [text_of(delta.token_id) for delta, _ in told],
+        "token_logprobs": [logprobs.token for _, logprobs in told],
+        "top_logprobs": [
             {text_of(token_id): logprob for token_id, logprob in logprobs.most_likely}
             for _, logprobs in told
-        ),
-        text_offset=tuple(offsets[: len(told)]),
-    )
+        ],
+        "text_offset": offsets[: len(told)],
+    }
 
 
 def _told(deltas: Sequence[Delta]) -> list[tuple[Delta, Logprobs]]:
     return [(delta, delta.logprobs) for delta in deltas if delta.logprobs is not None]
 
 
-def _token(token_id: int, logprob: float, text_of: TokenText) -> dict[str, Any]:
+def _token(token_id: int, logprob: float, text_of: TokenText) -> TokenAlternative:
     text = text_of(token_id)
     whole = _NO_CHARACTER not in text
-    return {"token": text, "logprob": logprob, "bytes": tuple(text.encode()) if whole else None}
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode()) if whole else None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,53 +105,25 @@ class AnswerForm:
     def ignored_header(self) -> dict[str, str]:
         return {IGNORED_HEADER: ", ".join(self.ignored)} if self.ignored else {}
 
-    def whole(self, requests: Sequence[LiveRequest], deltas: Sequence[list[Delta]]) -> Answer:
+    def whole(self, requests: Sequence[LiveRequest], deltas: Sequence[list[Delta]]) -> Json:
         """`deltas` of each request, which is one choice."""
-        chat = self.endpoint == "chat"
         choices = []
         for index, (request, told) in enumerate(zip(requests, deltas, strict=True)):
             text = "".join(delta.text for delta in told)
             spoken = self.reader(index)
-            message = spoken.whole(text)
-            choices.append(
-                Choice(
-                    index=index,
-                    message=message if chat else None,
-                    text=None if chat else text,
-                    prompt_token_ids=None if chat else self._prompt_of(request),
-                    token_ids=tuple(delta.token_id for delta in told)
-                    if self.return_token_ids
-                    else None,
-                    logprobs=self._logprobs(request, told, offset=0),
-                    finish_reason=spoken.finish(told[-1].finish_reason),
-                    stop_reason=told[-1].stop_string,
-                )
-            )
-        return self._answer(
-            requests[0],
-            *choices,
-            usage=_usage(requests),
-            whole=True,
-            prompt_token_ids=self._prompt_of(requests[0]) if chat else None,
-        )
+            choice: Choice = {"index": index, "finish_reason": None}
+            if self.endpoint == "chat":
+                choice["message"] = spoken.whole(text)
+            else:
+                choice["text"] = spoken.whole(text).get("content", "")
+            choices.append(self._with_tokens(choice, request, told, offset=0, spoken=spoken))
+        return self._answer(requests, choices, whole=True, shows_prompt=True, shows_usage=True)
 
-    def opening(self, requests: Sequence[LiveRequest]) -> Answer:
+    def opening(self, requests: Sequence[LiveRequest]) -> Json:
         """The first chunk of a stream: the assistant's role, and the prompt's ids if asked for."""
-        chat = self.endpoint == "chat"
-        choices = [
-            Choice(
-                index=index,
-                delta=AssistantMessage(role="assistant", content="") if chat else None,
-                text=None if chat else "",
-                prompt_token_ids=None if chat else self._prompt_of(request),
-            )
-            for index, request in enumerate(requests)
-        ]
-        return self._answer(
-            requests[0],
-            *choices,
-            prompt_token_ids=self._prompt_of(requests[0]) if chat else None,
-        )
+        message: AssistantMessage = {"role": "assistant", "content": ""}
+        choices = [self._part(index, message, "") for index in range(len(requests))]
+        return self._answer(requests, choices, shows_prompt=True)
 
     def reader(self, choice: int) -> MessageReader:
         """Of the answer of one choice."""
@@ -167,73 +137,83 @@ class AnswerForm:
         index: int,
         offset: int,
         spoken: MessageReader,
-    ) -> dict[str, Any] | None:
-        """The body of a chunk, without an `Answer` between: there is one for each token.
+    ) -> Json | None:
+        """The body of a chunk; None when there is nothing to tell yet.
 
-        `offset`: characters of this choice's text before the delta; `spoken` has read them. None
-        when there is nothing to tell yet.
+        `offset`: characters of this choice's text before the delta; `spoken` has read them.
         """
-        chat, ended = self.endpoint == "chat", delta.finish_reason is not None
+        ended = delta.finish_reason is not None
         said = spoken.part(delta.text, is_last=ended)
-        if said is None and not (ended or delta.logprobs or self.return_token_ids):
+        if not (said or ended or delta.logprobs or self.return_token_ids):
             return None
-        choice = Choice(
-            index=index,
-            delta=(said or AssistantMessage()) if chat else None,
-            text=None if chat else delta.text,
-            token_ids=(delta.token_id,) if self.return_token_ids else None,
-            logprobs=self._logprobs(request, [delta], offset=offset),
-            finish_reason=spoken.finish(delta.finish_reason),
-            stop_reason=delta.stop_string,
-        )
-        if ended:
-            return self._answer(request, choice).as_dict()
-        return self._head(request) | {"choices": [choice.as_dict()]}
+        choice = self._part(index, said, delta.text)
+        self._with_tokens(choice, request, [delta], offset=offset, spoken=spoken)
+        return self._answer([request], [choice])
 
-    def closing(self, requests: Sequence[LiveRequest]) -> Answer:
+    def closing(self, requests: Sequence[LiveRequest]) -> Json:
         """The chunk without choices that carries the usage."""
-        return self._answer(requests[0], usage=_usage(requests))
+        return self._answer(requests, [], shows_usage=True)
 
-    def _prompt_of(self, request: LiveRequest) -> tuple[int, ...] | None:
-        """The prompt's token ids if the client asked for them: vLLM puts those of a chat beside
-        its choices, those of a completion into each."""
-        return request.prompt_ids if self.return_token_ids else None
-
-    def _logprobs(
-        self, request: LiveRequest, deltas: Sequence[Delta], *, offset: int
-    ) -> ChatLogprobs | CompletionLogprobs | None:
-        text_of = request.serving.tokenizer.token_text
+    def _part(self, index: int, said: AssistantMessage, text: str) -> Choice:
+        """A choice of a chunk."""
         if self.endpoint == "chat":
-            return chat_logprobs(deltas, text_of)
-        return completion_logprobs(deltas, text_of, offset=offset)
+            return {"index": index, "delta": said, "finish_reason": None}
+        return {"index": index, "text": text, "finish_reason": None}
+
+    def _with_tokens(
+        self,
+        choice: Choice,
+        request: LiveRequest,
+        deltas: Sequence[Delta],
+        *,
+        offset: int,
+        spoken: MessageReader,
+    ) -> Choice:
+        """What is told of the tokens that the choice was made of."""
+        if self.return_token_ids:
+            choice["token_ids"] = [delta.token_id for delta in deltas]
+        text_of = request.serving.tokenizer.token_text
+        logprobs: ChatLogprobs | CompletionLogprobs | None
+        if self.endpoint == "chat":
+            logprobs = chat_logprobs(deltas, text_of)
+        else:
+            logprobs = completion_logprobs(deltas, text_of, offset=offset)
+        if logprobs is not None:
+            choice["logprobs"] = logprobs
+        choice["finish_reason"] = spoken.finish(deltas[-1].finish_reason)
+        if (stop_string := deltas[-1].stop_string) is not None:
+            choice["stop_reason"] = stop_string
+        return choice
 
     def _answer(
         self,
-        request: LiveRequest,
-        *choices: Choice,
-        usage: Usage | None = None,
+        requests: Sequence[LiveRequest],
+        choices: list[Choice],
+        *,
         whole: bool = False,
-        prompt_token_ids: tuple[int, ...] | None = None,
-    ) -> Answer:
-        ended = any(choice.finish_reason for choice in choices)
-        return Answer(
-            **self._head(request, whole=whole),
-            choices=choices,
-            usage=usage,
-            prompt_token_ids=prompt_token_ids,
-            helix=_helix(request) if ended else None,
-        )
-
-    def _head(self, request: LiveRequest, *, whole: bool = False) -> dict[str, Any]:
-        """What begins every body."""
-        plan, chat = request.serving.plan, "chat.completion" if whole else "chat.completion.chunk"
-        return {
+        shows_prompt: bool = False,
+        shows_usage: bool = False,
+    ) -> Json:
+        """`shows_prompt`: with the prompt's token ids if the client asked for them. vLLM puts
+        those of a chat beside its choices, those of a completion into each."""
+        chat, plan = self.endpoint == "chat", requests[0].serving.plan
+        of_chat: AnswerKind = "chat.completion" if whole else "chat.completion.chunk"
+        answer: Answer = {
             "id": self.id,
-            "object": "text_completion" if self.endpoint == "completion" else chat,
+            "object": of_chat if chat else "text_completion",
             "created": self.created,
             "model": plan.model_name,
             "system_fingerprint": f"helixweb-{plan.deployment_id}-{plan.generation}",
+            "choices": choices,
         }
+        if shows_prompt and self.return_token_ids:
+            for place in (answer,) if chat else choices:
+                place["prompt_token_ids"] = [*requests[0].prompt_ids]
+        if shows_usage:
+            answer["usage"] = _usage(requests)
+        if any(choice["finish_reason"] for choice in choices):
+            answer["helix"] = _helix(requests[0])
+        return {**answer}
 
 
 class LiveAnswer:
@@ -270,15 +250,15 @@ class LiveAnswer:
         """The header that names what the client gave and nothing depends on."""
         return self._form.ignored_header
 
-    async def whole(self) -> dict[str, Any]:
+    async def whole(self) -> Json:
         """The answer once it is there. Raises RequestFailed."""
         deltas: list[list[Delta]] = [[] for _ in self._requests]
         async for arrived in arriving(self._requests):
             for index, delta in arrived:
                 deltas[index].append(delta)
-        return self._form.whole(self._requests, deltas).as_dict()
+        return self._form.whole(self._requests, deltas)
 
-    async def chunks(self) -> AsyncGenerator[list[dict[str, Any]]]:
+    async def chunks(self) -> AsyncGenerator[list[Json]]:
         """The bodies of the stream's events, as many as there are. Raises RequestFailed."""
         is_open = False
         lengths = [0] * len(self._requests)
@@ -287,7 +267,7 @@ class LiveAnswer:
             bodies = []
             if not is_open:
                 # not before a token has come: clients take the first chunk for the first token
-                bodies.append(self._form.opening(self._requests).as_dict())
+                bodies.append(self._form.opening(self._requests))
                 is_open = True
             for index, delta in arrived:
                 chunk = self._form.chunk(
@@ -303,7 +283,7 @@ class LiveAnswer:
             if bodies:
                 yield bodies
         if self._form.include_usage:
-            yield [self._form.closing(self._requests).as_dict()]
+            yield [self._form.closing(self._requests)]
 
     async def _answer(self, client: ClientStream) -> None:
         headers = self._form.headers
@@ -344,15 +324,18 @@ def _usage(requests: Sequence[LiveRequest]) -> Usage:
     """The prompt counts once, however many choices it has."""
     prompt = len(requests[0].prompt_ids)
     completion = sum(len(request.token_ids) for request in requests)
-    return Usage(
-        prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion
-    )
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
 
 
 def _helix(request: LiveRequest) -> HelixExtension:
-    return HelixExtension(
-        request=f"{request.id:016x}",
-        pipeline=request.stages,
-        ttft_s=request.ttft_s,
-        queue_s=request.queue_s,
-    )
+    stages = request.pipeline.stages if request.pipeline else ()
+    return {
+        "request": f"{request.id:016x}",
+        "pipeline": [{"node": one.node, "first": one.first, "end": one.end} for one in stages],
+        "ttft_s": request.ttft_s,
+        "queue_s": request.queue_s,
+    }

@@ -33,7 +33,6 @@ from runtime.protocol.openai_answers import (
     AssistantMessage,
     ChoiceFinish,
     FinishReason,
-    FunctionPart,
     ToolCallPart,
 )
 from runtime.protocol.openai_tools import Tool
@@ -145,49 +144,27 @@ class MessageReader:
     def whole(self, text: str) -> AssistantMessage:
         """The message of an answer that has ended."""
         pieces = self._wanted(self._reader.push(text) + self._reader.flush())
-        calls: dict[int, tuple[str, str]] = {}  # index -> name and arguments
+        calls: dict[int, ToolCallPart] = {}
         for piece in pieces:
             if isinstance(piece, CallBegins):
-                calls[piece.index] = (piece.name, "")
+                calls[piece.index] = self._begun(piece)
             elif isinstance(piece, CallArguments):
-                name, arguments = calls[piece.index]
-                calls[piece.index] = (name, arguments + piece.text)
-        thoughts = _thoughts(pieces)
-        return AssistantMessage(
-            role="assistant",
-            reasoning_content=thoughts or None,
-            content=_text(pieces) or (None if calls or thoughts else ""),
-            tool_calls=tuple(
-                ToolCallPart(
-                    id=self._id(index),
-                    type="function",
-                    function=FunctionPart(name=name, arguments=arguments),
-                )
-                for index, (name, arguments) in calls.items()
-            )
-            or None,
-        )
+                calls[piece.index]["function"]["arguments"] += piece.text
+        message = _said(pieces, [*calls.values()])
+        if not message:
+            message["content"] = ""
+        return {"role": "assistant", **message}
 
-    def part(self, text: str, *, is_last: bool) -> AssistantMessage | None:
-        """What the next `text` of a stream makes certain; None when that is nothing."""
+    def part(self, text: str, *, is_last: bool) -> AssistantMessage:
+        """What the next `text` of a stream makes certain; empty when that is nothing."""
         if self._is_plain:
-            return AssistantMessage(content=text) if text else None
+            return {"content": text} if text else {}
         pieces = self._reader.push(text)
         if is_last:
             pieces += self._reader.flush()
         pieces = self._wanted(pieces)
-        if not pieces:
-            return None
-        parts = (
-            self._streamed(piece)
-            for piece in pieces
-            if isinstance(piece, CallBegins | CallArguments)
-        )
-        return AssistantMessage(
-            reasoning_content=_thoughts(pieces) or None,
-            content=_text(pieces) or None,
-            tool_calls=tuple(parts) or None,
-        )
+        calls = (piece for piece in pieces if isinstance(piece, CallBegins | CallArguments))
+        return _said(pieces, [self._streamed(piece) for piece in calls])
 
     def finish(self, reason: FinishReason | None) -> ChoiceFinish | None:
         """Why the choice ended, once its text was read."""
@@ -206,22 +183,25 @@ class MessageReader:
         ]
 
     def _streamed(self, piece: CallBegins | CallArguments) -> ToolCallPart:
-        if isinstance(piece, CallArguments):
-            return ToolCallPart(index=piece.index, function=FunctionPart(arguments=piece.text))
-        return ToolCallPart(
-            index=piece.index,
-            id=self._id(piece.index),
-            type="function",
-            function=FunctionPart(name=piece.name, arguments=""),
-        )
+        if isinstance(piece, CallBegins):
+            return {"index": piece.index, **self._begun(piece)}
+        return {"index": piece.index, "function": {"arguments": piece.text}}
 
-    def _id(self, index: int) -> str:
-        return f"call_{self._call_ids}-{index}"
-
-
-def _text(pieces: Iterable[Piece]) -> str:
-    return "".join(piece for piece in pieces if isinstance(piece, str))
+    def _begun(self, piece: CallBegins) -> ToolCallPart:
+        return {
+            "id": f"call_{self._call_ids}-{piece.index}",
+            "type": "function",
+            "function": {"name": piece.name, "arguments": ""},
+        }
 
 
-def _thoughts(pieces: Iterable[Piece]) -> str:
-    return "".join(piece.text for piece in pieces if isinstance(piece, Thought))
+def _said(pieces: Iterable[Piece], calls: list[ToolCallPart]) -> AssistantMessage:
+    """The message of these pieces, without what there is nothing of."""
+    message: AssistantMessage = {}
+    if thoughts := "".join(piece.text for piece in pieces if isinstance(piece, Thought)):
+        message["reasoning_content"] = thoughts
+    if text := "".join(piece for piece in pieces if isinstance(piece, str)):
+        message["content"] = text
+    if calls:
+        message["tool_calls"] = calls
+    return message

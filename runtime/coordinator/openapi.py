@@ -3,7 +3,7 @@
 from importlib import metadata
 from typing import Any
 
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from runtime.dialects.anthropic_parameters import CountTokensRequest, MessagesRequest
 from runtime.dialects.responses_parameters import ResponsesRequest
@@ -44,8 +44,10 @@ _DESCRIBED = (
 
 def openapi_document() -> Json:
     """The whole document; the same for every plan."""
-    models: list[tuple[Any, Any]] = [(model, "validation") for model in _DESCRIBED]
-    _, definitions = models_json_schema(models, ref_template=_REFERENCE)
+    models: list[tuple[Any, Any, TypeAdapter[Any]]] = [
+        (model, "validation", TypeAdapter(model)) for model in _DESCRIBED
+    ]
+    _, definitions = TypeAdapter.json_schemas(models, ref_template=_REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {

@@ -1,23 +1,25 @@
 """What the coordinator answers: completions, their chunks, usage, and the `helix` extension.
 
-One set of models for both endpoints: a chat choice carries `message` or `delta`, a completion
-choice `text`. Unset fields are left out, except `finish_reason`, which is null until the end.
+Answers are made as these dictionaries, which the OpenAPI document describes. There is one shape for
+both endpoints: a chat choice carries `message` or `delta`, a completion choice `text`. What there
+is nothing of is left out, except `finish_reason`, which is null until the end.
 """
 
-from typing import Any, Literal
+from typing import Literal, NotRequired
 
-from pydantic import BaseModel, ConfigDict
-
-from runtime.protocol.request_trace import TraceStage
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict  # pydantic reads no other on Python 3.11
 
 IGNORED_HEADER = "X-HelixWeb-Ignored"  # names what a client gave and nothing depends on
 
 FinishReason = Literal["stop", "length"]
 ChoiceFinish = Literal["stop", "length", "tool_calls"]
+AnswerKind = Literal["chat.completion", "chat.completion.chunk", "text_completion"]
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+@with_config(ConfigDict(extra="forbid"))
+class _Answer(TypedDict):
+    """Has no other keys than those that are declared."""
 
 
 class Usage(_Answer):
@@ -28,6 +30,14 @@ class Usage(_Answer):
     total_tokens: int
 
 
+class PassedStage(_Answer):
+    """A stage of the request's pipeline; layers [first, end)."""
+
+    node: str
+    first: int
+    end: int
+
+
 class HelixExtension(_Answer):
     """Where and when the request ran; `queue_s` is part of `ttft_s`. Null without a token.
 
@@ -35,7 +45,7 @@ class HelixExtension(_Answer):
     """
 
     request: str
-    pipeline: tuple[TraceStage, ...]
+    pipeline: list[PassedStage]
     ttft_s: float | None
     queue_s: float
 
@@ -45,96 +55,78 @@ class TokenAlternative(_Answer):
 
     token: str
     logprob: float
-    bytes: tuple[int, ...] | None
+    bytes: list[int] | None
 
 
 class TokenLogprob(TokenAlternative):
     """A token of the answer, with the most likely tokens in its place."""
 
-    top_logprobs: tuple[TokenAlternative, ...]
+    top_logprobs: list[TokenAlternative]
 
 
 class ChatLogprobs(_Answer):
     """One entry per token of the message."""
 
-    content: tuple[TokenLogprob, ...]
-    refusal: None = None
+    content: list[TokenLogprob]
 
 
 class CompletionLogprobs(_Answer):
     """Parallel lists over the tokens of the text."""
 
-    tokens: tuple[str, ...]
-    token_logprobs: tuple[float, ...]
-    top_logprobs: tuple[dict[str, float], ...]
-    text_offset: tuple[int, ...]
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
 
 
 class FunctionPart(_Answer):
     """A function's name and its arguments, JSON as text, or the next part of that text."""
 
-    name: str | None = None
+    name: NotRequired[str]
     arguments: str
 
 
 class ToolCallPart(_Answer):
     """A call of a tool; in a stream the first part has id, type and name, and all an index."""
 
-    index: int | None = None
-    id: str | None = None
-    type: Literal["function"] | None = None
+    index: NotRequired[int]
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
     function: FunctionPart
 
 
-class AssistantMessage(_Answer):
+class AssistantMessage(_Answer, total=False):
     """What the assistant said, thought and called, or the next part of it."""
 
-    role: Literal["assistant"] | None = None
-    reasoning_content: str | None = None
-    content: str | None = None
-    tool_calls: tuple[ToolCallPart, ...] | None = None
+    role: Literal["assistant"]
+    reasoning_content: str
+    content: str
+    tool_calls: list[ToolCallPart]
 
 
 class Choice(_Answer):
     """One of the answers to a prompt, or the next part of it."""
 
-    index: int = 0
-    message: AssistantMessage | None = None
-    delta: AssistantMessage | None = None
-    text: str | None = None
-    prompt_token_ids: tuple[int, ...] | None = None  # of a completion
-    token_ids: tuple[int, ...] | None = None
-    logprobs: ChatLogprobs | CompletionLogprobs | None = None
-    finish_reason: ChoiceFinish | None = None
-    stop_reason: str | None = None  # the stop string that ended it, as vLLM names it
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: without what is unset."""
-        body = self.model_dump(mode="json", exclude_none=True)
-        body.setdefault("finish_reason", None)
-        for told in body.get("logprobs", {}).get("content", ()):
-            for token in (told, *told["top_logprobs"]):
-                token.setdefault("bytes", None)
-        return body
+    index: int
+    message: NotRequired[AssistantMessage]
+    delta: NotRequired[AssistantMessage]
+    text: NotRequired[str]
+    prompt_token_ids: NotRequired[list[int]]  # of a completion
+    token_ids: NotRequired[list[int]]
+    logprobs: NotRequired[ChatLogprobs | CompletionLogprobs]
+    finish_reason: ChoiceFinish | None
+    stop_reason: NotRequired[str]  # the stop string that ended it, as vLLM names it
 
 
 class Answer(_Answer):
     """A whole answer, or one chunk of a stream."""
 
     id: str
-    object: Literal["chat.completion", "chat.completion.chunk", "text_completion"]
+    object: AnswerKind
     created: int
     model: str
     system_fingerprint: str
-    choices: tuple[Choice, ...]
-    usage: Usage | None = None
-    prompt_token_ids: tuple[int, ...] | None = None  # of a chat
-    helix: HelixExtension | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: without what is unset."""
-        body = self.model_dump(mode="json", exclude_none=True, exclude={"choices"})
-        body["choices"] = [choice.as_dict() for choice in self.choices]
-        if self.helix is not None:
-            body["helix"]["ttft_s"] = self.helix.ttft_s
-        return body
+    choices: list[Choice]
+    usage: NotRequired[Usage]
+    prompt_token_ids: NotRequired[list[int]]  # of a chat
+    helix: NotRequired[HelixExtension]

@@ -47,14 +47,13 @@ def test_thoughts_are_found_however_an_answer_is_split(
         size = data.draw(st.integers(1, len(rest)))
         part = reader.part(rest[:size], is_last=size == len(rest))
         rest = rest[size:]
-        if part is not None:
-            found_thoughts += part.reasoning_content or ""
-            found_text += part.content or ""
-            found_calls += sum(call.id is not None for call in part.tool_calls or ())
+        found_thoughts += part.get("reasoning_content", "")
+        found_text += part.get("content", "")
+        found_calls += sum("id" in call for call in part.get("tool_calls", ()))
     assert (found_thoughts, found_text, found_calls) == (thoughts, text, calls)
     whole = MessageReader(form, call_ids="x").whole(answer)
-    assert (whole.reasoning_content or "", whole.content or "") == (thoughts, text)
-    assert len(whole.tool_calls or ()) == calls
+    assert (whole.get("reasoning_content", ""), whole.get("content", "")) == (thoughts, text)
+    assert len(whole.get("tool_calls", ())) == calls
 
 
 TEMPLATE = (
