@@ -1,6 +1,7 @@
 """What a stage remembers of when a request's rows came and were run, until it is asked."""
 
 from array import array
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,32 +13,21 @@ MAX_ROUNDS = 1024
 MAX_CHUNKS = 64
 
 
+@dataclass(slots=True)
 class SpanRecord:
     """Owns the times of one request on one stage; its sequence holds it.
 
-    Of one request on one stage; the hooks cost well under a microsecond each.
+    The hooks cost well under a microsecond each.
     """
 
-    __slots__ = (
-        "_came_s",
-        "_chunks",
-        "_first_s",
-        "_last_s",
-        "_last_unseen_s",
-        "_rounds",
-        "_tail_compute_s",
-        "_unseen_s",
-    )
-
-    def __init__(self) -> None:
-        self._first_s: float | None = None
-        self._last_s = 0.0
-        self._last_unseen_s = 0.0
-        self._tail_compute_s = 0.0
-        self._came_s = 0.0
-        self._unseen_s = 0.0
-        self._chunks: list[tuple[float, float, int]] = []
-        self._rounds = array("d")
+    _first_s: float | None = None
+    _last_s: float = 0.0
+    _last_unseen_s: float = 0.0
+    _tail_compute_s: float = 0.0
+    _came_s: float = 0.0
+    _unseen_s: float = 0.0
+    _chunks: list[ChunkSpan] = field(default_factory=list)
+    _rounds: "array[float]" = field(default_factory=lambda: array("d"))
 
     def came(self, now_s: float, *, unseen_s: float, is_prompt: bool) -> None:
         """Rows were taken in; they may have lain in the socket for up to `unseen_s`."""
@@ -57,10 +47,10 @@ class SpanRecord:
             return
         self._tail_compute_s += ended_s - began_s
         if len(self._chunks) < MAX_CHUNKS:
-            self._chunks.append((began_s, ended_s, n_tokens))
+            self._chunks.append(ChunkSpan(began_s, ended_s, n_tokens))
         else:
             first_began_s, _, tokens = self._chunks[-1]
-            self._chunks[-1] = (first_began_s, ended_s, tokens + n_tokens)
+            self._chunks[-1] = ChunkSpan(first_began_s, ended_s, tokens + n_tokens)
 
     def told(self, *, heard_s: float, unseen_s: float, now_s: float) -> StageSpans:
         """Everything so far, for a question heard at `heard_s` and answered `now_s`.
@@ -75,9 +65,6 @@ class SpanRecord:
             last_s=heard_s if self._first_s is None else self._last_s,
             last_unseen_s=self._last_unseen_s,
             tail_compute_s=self._tail_compute_s,
-            chunks=tuple(
-                ChunkSpan(began_s=began_s, ended_s=ended_s, n_tokens=n_tokens)
-                for began_s, ended_s, n_tokens in self._chunks
-            ),
+            chunks=tuple(self._chunks),
             rounds=np.array(self._rounds, dtype=np.float64).reshape(-1, ROUND_FIELDS),
         )
