@@ -78,9 +78,9 @@ def follow(task: RankTask, place: RankPlace, pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
     try:
         engine = task.engine(place.rank)
-        rank = engine.rank(place, task.layers, task.limits)
+        rank = engine.rank(place.ranks, task.layers, task.limits)
         pipe.send(Present())
-        rank.meet()
+        rank.meet(place)
         layers = rank.read(no_progress)
     except (CannotRun, CheckpointError, OSError, RuntimeError, MemoryError) as error:
         pipe.send(Failed(message=str(error)))

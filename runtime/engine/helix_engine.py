@@ -106,9 +106,9 @@ class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
             )
         return shard_config(self.sizes, Shard(rank=0, ranks=ranks))
 
-    def rank(self, place: RankPlace, layers: range, limits: EngineLimits) -> "HelixRank":
+    def rank(self, ranks: int, layers: range, limits: EngineLimits) -> "HelixRank":
         """See `StageEngine`."""
-        return HelixRank(engine=self, place=place, layers=layers, limits=limits)
+        return HelixRank(engine=self, layers=layers, limits=limits)
 
     def first_layers(self, count: int, limits: EngineLimits) -> HelixLayers:
         """See `StageEngine`. One layer stands for all, which are alike."""
@@ -137,25 +137,24 @@ class HelixRank:
     """One rank's share of layers on our own decoders. Implements `Rank`."""
 
     engine: HelixEngine
-    place: RankPlace
     layers: range
     limits: EngineLimits
 
-    def meet(self) -> None:
+    def meet(self, place: RankPlace) -> None:
         """See `Rank`."""
         distributed.init_process_group(
             "nccl" if self.engine.device.type == "cuda" else "gloo",
-            init_method=f"file://{self.place.meeting}/group",
-            rank=self.place.rank,
-            world_size=self.place.ranks,
-            timeout=self.place.patience,
+            init_method=f"file://{place.meeting}/group",
+            rank=place.rank,
+            world_size=place.ranks,
+            timeout=place.patience,
         )
 
     def read(self, progress: Progress) -> HelixLayers:
         """See `Rank`."""
         group = distributed.group.WORLD
         if group is None:
-            raise RuntimeError(f"{self.place} has not met the others")
+            raise RuntimeError("this rank has not met the others")
         decoder = self.engine.decoder(self.layers, progress, ranks=Ranks.of(group))
         return HelixLayers(decoder=decoder, limits=self.limits)
 

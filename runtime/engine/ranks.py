@@ -131,9 +131,9 @@ class RankGroup:
         own: Rank[StepRunner] | None = None
         try:
             engine = task.engine(0)
-            own = engine.rank(children.place(0), task.layers, task.limits)
+            own = engine.rank(ranks, task.layers, task.limits)
             children.await_each(Present)
-            own.meet()
+            own.meet(children.place(0))
             layers = own.read(progress)
             loaded = children.await_each(Loaded)
         except BaseException:

@@ -59,7 +59,7 @@ class RankPlace:
 class Rank(Protocol[RunnerT_co]):
     """What a rank does in its own process, in this order."""
 
-    def meet(self) -> None:
+    def meet(self, place: RankPlace) -> None:
         """Join the group of all ranks. Raises RuntimeError if one does not come in time."""
 
     def read(self, progress: Progress) -> ReadLayers[RunnerT_co]:
@@ -110,8 +110,8 @@ class StageEngine(ABC, Generic[SizesT, RunnerT]):
         """What one of `ranks` processes has that share each layer. Raises CheckpointError."""
 
     @abstractmethod
-    def rank(self, place: RankPlace, layers: range, limits: EngineLimits) -> Rank[RunnerT]:
-        """What this process, one of several, does before it runs steps of `layers`. Raises
+    def rank(self, ranks: int, layers: range, limits: EngineLimits) -> Rank[RunnerT]:
+        """What this process, one of `ranks`, does before it runs steps of `layers`. Raises
         CannotRun and CheckpointError for what these cannot share."""
 
     @abstractmethod

@@ -4,16 +4,14 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.weight_source import Progress
-from runtime.engine import vllm_compat as compat
 from runtime.engine.backend import CannotRun
 from runtime.engine.holdings import Read
 from runtime.engine.limits import EngineLimits
-from runtime.engine.stage_engine import RankPlace, StageEngine, no_progress
+from runtime.engine.stage_engine import StageEngine, no_progress
 from runtime.engine.vllm_graphs import Record, cuda_recorder
 from runtime.engine.vllm_loading import (
     UnreadLayers,
@@ -80,11 +78,10 @@ class VllmEngine(StageEngine[DecoderSizes, VllmRunner]):
         """See `StageEngine`."""
         return self.sizes.of_rank(ranks)
 
-    def rank(self, place: RankPlace, layers: range, limits: EngineLimits) -> "VllmRank":
+    def rank(self, ranks: int, layers: range, limits: EngineLimits) -> UnreadLayers:
         """See `StageEngine`. vLLM's layers shard their weights themselves, and add up."""
-        sizes, ranks = self.of_rank(place.ranks), place.ranks
-        unread = check_layers(self.source.folder, sizes, layers, limits=limits, ranks=ranks)
-        return VllmRank(unread=unread, place=place)
+        sizes = self.of_rank(ranks)
+        return check_layers(self.source.folder, sizes, layers, limits=limits, ranks=ranks)
 
     def first_layers(self, count: int, limits: EngineLimits) -> VllmLayers:
         """See `StageEngine`. A layer cannot be repeated."""
@@ -98,29 +95,3 @@ class VllmEngine(StageEngine[DecoderSizes, VllmRunner]):
     def first_bytes(self, count: int) -> int:
         """See `StageEngine`."""
         return self.sizes.weights_bytes(0, min(count, self.sizes.num_layers))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VllmRank:
-    """One rank's share of layers on vLLM. Implements `Rank`."""
-
-    unread: UnreadLayers
-    place: RankPlace
-
-    def meet(self) -> None:
-        """See `Rank`."""
-        compat.join_ranks(
-            self.unread.config,
-            rank=self.place.rank,
-            ranks=self.place.ranks,
-            meeting=self.place.meeting,
-            patience=self.place.patience,
-        )
-
-    def read(self, progress: Progress) -> VllmLayers:
-        """See `Rank`."""
-        return self.unread.read(progress)
-
-    def leave(self) -> None:
-        """See `Rank`."""
-        compat.leave_ranks()

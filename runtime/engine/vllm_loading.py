@@ -23,6 +23,7 @@ from runtime.engine.kv_cache import page_bytes
 from runtime.engine.largest_step import DeviceMemory, pages_beside_step
 from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import pages_in_free_memory
+from runtime.engine.stage_engine import RankPlace
 from runtime.engine.vllm_cache import VllmCache
 from runtime.engine.vllm_graphs import Record, graph_sizes
 from runtime.engine.vllm_model import VllmModel
@@ -77,7 +78,10 @@ class VllmLayers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadLayers:
-    """Layers that vLLM can run, as far as can be told before they are read."""
+    """Layers that vLLM can run, as far as can be told before they are read.
+
+    Implements `Rank` where several processes share each layer.
+    """
 
     checkpoint: Path
     sizes: DecoderSizes
@@ -124,6 +128,20 @@ class UnreadLayers:
                 "for; run the model with the engine helix"
             )
         return VllmLayers(model=model, sizes=sizes)
+
+    def meet(self, place: RankPlace) -> None:
+        """See `Rank`."""
+        compat.join_ranks(
+            self.config,
+            rank=place.rank,
+            ranks=place.ranks,
+            meeting=place.meeting,
+            patience=place.patience,
+        )
+
+    def leave(self) -> None:
+        """See `Rank`."""
+        compat.leave_ranks()
 
 
 def check_layers(
