@@ -17,7 +17,7 @@ from runtime.coordinator.refusals import NeverFits, NotServing
 from runtime.coordinator.request_life import Origin
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Serving
-from runtime.coordinator.stage_link import Sender, StageLink
+from runtime.coordinator.stage_link import StageLink
 from runtime.coordinator.stage_news import Draining, StageNews
 from runtime.coordinator.text_stream import AnswerText
 from runtime.coordinator.tracing import Tracer
@@ -27,7 +27,7 @@ from runtime.protocol.openai_answers import FinishReason
 from runtime.protocol.prefix_salts import prefix_salt
 from runtime.protocol.sampled import SampledToken, unpack_sampled
 from runtime.protocol.trace_context import TRACE
-from runtime.transport.base import Received
+from runtime.transport.base import Received, Sender
 from runtime.transport.heartbeats import PeerEvent
 
 MIGRATE_AFTER_S = 30.0

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.stage_link import Sender
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Kind, MeasureOrder, Message
-from runtime.transport.base import SendError
+from runtime.transport.base import Sender, SendError
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,11 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import Serving
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route
-from runtime.transport.base import SendError
+from runtime.transport.base import Sender, SendError
 
 RELEASED_KEPT = 4096
 RELEASE_AGAIN_S = 2.0  # a token that comes later was not under way when the release went out
@@ -75,13 +74,6 @@ def release_message(
         for request, epoch in keys
     )
     return Message(kind=Kind.RELEASE, generation=generation, entries=entries)
-
-
-class Sender(Protocol):
-    """The sending half of a transport."""
-
-    def send(self, peer: str, message: Message) -> None:
-        """Queue `message` for `peer`. Raises SendError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,36 +7,21 @@ is handed on when its last byte would arrive. The bytes counted are those of the
 import logging
 import threading
 import time
-from typing import Protocol
 
 from runtime.engine.emulated_link_queue import LinkQueue
 from runtime.protocol.data import FrameError, Message
 from runtime.protocol.emulation import EmulatedNetwork
-from runtime.transport.base import Received, SendError, Transport
+from runtime.transport.base import Received, Sender, SendError, Transport
 
 logger = logging.getLogger(__name__)
 
 _CLOSE_PATIENCE_S = 2.0
 
 
-class Sending(Protocol):
-    """The half of a transport that sends."""
-
-    def send(self, peer: str, message: Message) -> None:
-        """Raises a SendError."""
-
-    def close(self) -> None:
-        """Idempotent."""
-
-
 class EmulatedSending:
     """Owns the emulated links from a process to stages, which sends by it as by `inner`."""
 
-    def __init__(
-        self,
-        inner: Sending,
-        network: EmulatedNetwork,
-    ) -> None:
+    def __init__(self, inner: Sender, network: EmulatedNetwork) -> None:
         self._inner = inner
         self._network = network
         self._links: dict[str, LinkQueue] = {}

@@ -14,17 +14,21 @@ class Received:
     message: Message
 
 
-class Transport(Protocol):
-    """Used from one thread. Never blocks on send; a message to one peer keeps its order."""
+class Sender(Protocol):
+    """The half of a transport that sends: never blocks, and keeps the order to each peer."""
 
     def send(self, peer: str, message: Message) -> None:
         """Queue `message` for `peer`. Raises a SendError; then it was not queued."""
 
-    def receive(self, *, timeout_s: float) -> list[Received]:
-        """All messages that are there; waits up to `timeout_s` for the first (0: do not wait)."""
-
     def close(self) -> None:
         """Release sockets and ports; idempotent."""
+
+
+class Transport(Sender, Protocol):
+    """Used from one thread."""
+
+    def receive(self, *, timeout_s: float) -> list[Received]:
+        """All messages that are there; waits up to `timeout_s` for the first (0: do not wait)."""
 
 
 class SendError(Exception):
