@@ -4,6 +4,8 @@
 """
 
 import asyncio
+import secrets
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -54,9 +56,9 @@ class PipelineBackend:
         self,
         *,
         dispatcher: Dispatcher,
-        unix_time: Callable[[], float],
-        new_answer_id: Callable[[], str],
-        new_seed: Callable[[], int],
+        unix_time: Callable[[], float] = time.time,
+        new_answer_id: Callable[[], str] = lambda: secrets.token_hex(12),
+        new_seed: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
         self._dispatcher = dispatcher
         self._unix_time = unix_time

@@ -12,14 +12,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from runtime.api.access import ApiKeys
+from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.instance_group import SharedParts
 from runtime.coordinator.instance_service import InstanceService
 from runtime.coordinator.link_rounds import measure_links
 from runtime.coordinator.local_pipelines import LocalPipelines
+from runtime.coordinator.message_loops import message_loops
 from runtime.coordinator.metrics import NO_MODEL, metrics_page
 from runtime.coordinator.options import Options
-from runtime.coordinator.pipelines import Pipelines
 from runtime.coordinator.place import Place
 from runtime.coordinator.plan_follower import PlanFollower
 from runtime.coordinator.reporter import build_report
@@ -149,7 +150,7 @@ class Coordinator:
             place.transport if network is None else EmulatedSending(place.transport, network)
         )
         self._dispatcher = self._make_dispatcher()
-        self._pipelines = Pipelines(self._dispatcher, place.transport)
+        self._pipelines = PipelineBackend(dispatcher=self._dispatcher)
         self._http = relay_client(options.request_timeout_s)  # to instances
         self._instances = InstanceService(
             SharedParts(
@@ -157,7 +158,7 @@ class Coordinator:
                 stats=self._stats,
                 http=self._http,
                 token_timeout_s=options.request_timeout_s,
-                pipelines=LocalPipelines(self._pipelines.backend),
+                pipelines=LocalPipelines(self._pipelines),
                 tracer=self._tracer,
             )
         )
@@ -166,7 +167,7 @@ class Coordinator:
         app = assemble(
             self._backend,
             keys=self._keys,
-            routes=[metrics_route(self.metrics), *self._pipelines.backend.routes],
+            routes=[metrics_route(self.metrics), *self._pipelines.routes],
             tells_traces=telemetry is not None,
         )
         shared = shared_with(place.inner, self._link_answers) if place.shares_port else None
@@ -217,7 +218,7 @@ class Coordinator:
         return metrics_page(self.report(), self._stats, model_name=name)
 
     def _backend(self) -> Backend:
-        return self._instances.serving or self._pipelines.backend
+        return self._instances.serving or self._pipelines
 
     def _make_dispatcher(self) -> Dispatcher:
         return Dispatcher(
@@ -265,7 +266,7 @@ class Coordinator:
 
     def _works(self) -> list[Coroutine[Any, Any, None]]:
         works = [
-            *self._pipelines.works(),
+            *message_loops(self._dispatcher, self._place.transport),
             self._follower.run(),
             self._instances.tick(),
             self._control(),

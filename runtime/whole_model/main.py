@@ -36,13 +36,15 @@ from runtime.command_numbers import (
     size_bytes,
 )
 from runtime.command_options import add_options, option
+from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
-from runtime.coordinator.pipelines import Pipelines
+from runtime.coordinator.message_loops import message_loops
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Routing, Serving
 from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
 from runtime.free_memory import bound_free_memory
 from runtime.http_process import (
+    Ending,
     HttpServer,
     hear_signals,
     listen,
@@ -159,9 +161,9 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
     stage = PeerAddress(name=STAGE, endpoint=_free_endpoint(), public_key=stage_keys.public_key)
     plan = serving_plan(assignment, stage=stage, emulated=options.emulate is not None)
     stats = RequestStats(window_s=_STATS_WINDOW_S, clock=time.monotonic)
-    pipelines = _pipelines(options, transport, stats)
+    dispatcher = _dispatcher(options, transport, stats)
     routing = Routing(name="iwrr", rng=random.SystemRandom(), clock=time.monotonic)
-    pipelines.dispatcher.serve(Serving(plan=plan, tokenizer=tokenizer, routing=routing))
+    dispatcher.serve(Serving(plan=plan, tokenizer=tokenizer, routing=routing))
     transport.set_peers((stage,))
     ended = asyncio.Event()
     supervisor = _supervisor(options, stage, directory, ended)
@@ -171,15 +173,16 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
         return metrics_page(
             stats,
             plan=plan,
-            running=pipelines.dispatcher.requests_running,
-            waiting=pipelines.dispatcher.requests_waiting,
+            running=dispatcher.requests_running,
+            waiting=dispatcher.requests_waiting,
             stage=None if stage is None else stage.stats,
         )
 
+    backend = PipelineBackend(dispatcher=dispatcher)
     app = assemble(
-        lambda: pipelines.backend,
+        lambda: backend,
         keys=ApiKeys([hashlib.sha256(api_key.encode()).hexdigest()]),
-        routes=[metrics_route(metrics), *pipelines.backend.routes],
+        routes=[metrics_route(metrics), *backend.routes],
     )
     logger.info("listening on %s:%d", options.host, listener.getsockname()[1])
     try:
@@ -187,25 +190,34 @@ async def serve(options: Options, *, api_key: str, directory: Path) -> None:
         await serve_until_told(
             _server(app, options),
             listener,
-            *pipelines.works(),
+            *message_loops(dispatcher, transport),
             _fail_at_end(ended, supervisor, assignment),
             signals=hear_signals(),
-            ending=pipelines.ending(grace_s=options.shutdown_grace_s),
+            ending=_ending(dispatcher, grace_s=options.shutdown_grace_s),
         )
     finally:
         await supervisor.stop()
         transport.close()
 
 
-def _pipelines(options: Options, transport: AsyncZmqTransport, stats: RequestStats) -> Pipelines:
-    dispatcher = Dispatcher(
+def _dispatcher(options: Options, transport: AsyncZmqTransport, stats: RequestStats) -> Dispatcher:
+    return Dispatcher(
         transport=transport,
         stats=stats,
         clock=time.monotonic,
         new_request_id=lambda: secrets.randbits(63),
         request_timeout_s=options.request_timeout_s,
     )
-    return Pipelines(dispatcher, transport)
+
+
+def _ending(dispatcher: Dispatcher, *, grace_s: float) -> Ending:
+    async def cut() -> None:
+        dispatcher.stop()
+
+    def requests_here() -> int:
+        return dispatcher.requests_here
+
+    return Ending(requests=requests_here, close=dispatcher.close, cut=cut, grace_s=grace_s)
 
 
 def _supervisor(

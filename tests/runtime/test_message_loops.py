@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import pytest
 
-from runtime.coordinator.pipelines import act_forever
+from runtime.coordinator.message_loops import act_forever
 from runtime.protocol.data import Kind, Message
 from runtime.transport.base import Received
 from runtime.transport.heartbeats import PeerEvent
