@@ -18,7 +18,7 @@ from helixweb.alerting.validators import (
     validate_url,
 )
 from helixweb.common.models import Job
-from helixweb.inventory.columns import name_column, unique
+from helixweb.inventory.columns import cluster_key, name_column, unique
 from planner import InvalidProblem
 
 SUBJECT_LENGTH = 200
@@ -47,9 +47,7 @@ class Channel(InCluster):
         WEBHOOK = "webhook"
         EMAIL = "email"
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_channels"
-    )
+    cluster = cluster_key("alert_channels")
     name = name_column()
     way = models.CharField(max_length=8, choices=Way.choices)
     url = models.CharField(max_length=500, blank=True, validators=[validate_url])
@@ -93,9 +91,7 @@ class Channel(InCluster):
 class AlertRule(InCluster):
     """When an alert begins and ends. Without `channels` it notifies all channels of the cluster."""
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_rules"
-    )
+    cluster = cluster_key("alert_rules")
     name = name_column()
     kind = models.CharField(max_length=24, choices=Kind.choices)
     threshold = models.FloatField(validators=[validate_threshold])
@@ -149,9 +145,7 @@ class Alert(InCluster):
     fires, 2 once it is over.
     """
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="alerts"
-    )
+    cluster = cluster_key("alerts")
     rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="alerts")
     subject = models.CharField(max_length=SUBJECT_LENGTH)
     severity = models.CharField(max_length=8, choices=Severity.choices)
@@ -172,11 +166,7 @@ class Alert(InCluster):
     class Meta:
         ordering = ["-pk"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["rule", "subject"],
-                condition=Q(state__in=OPEN),
-                name="alert_one_open_of_rule_and_subject",
-            )
+            unique("alert_one_open_of_rule_and_subject", "rule", "subject", among=Q(state__in=OPEN))
         ]
         indexes = [models.Index(fields=["cluster", "state"], name="alert_in_cluster_by_state")]
 
@@ -188,9 +178,7 @@ class Silence(InCluster):
     """A time without notifications of a cluster's alerts: of one rule's or all, of one subject's
     or all."""
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="alert_silences"
-    )
+    cluster = cluster_key("alert_silences")
     rule = models.ForeignKey(AlertRule, null=True, blank=True, on_delete=models.CASCADE)
     subject = models.CharField(max_length=SUBJECT_LENGTH, blank=True)
     starts_at = models.DateTimeField()

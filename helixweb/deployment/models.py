@@ -10,7 +10,7 @@ from django.db.models import Q, Value
 from helixweb.access.scope import WHOLE_SITE, InCluster
 from helixweb.deployment.log_models import NodeLogLine as NodeLogLine  # Django looks here
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
-from helixweb.inventory.columns import unique
+from helixweb.inventory.columns import cluster_key, unique
 from helixweb.planning.models import Replan, value_of_point
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
 from planner import DEFAULT_THETA
@@ -52,7 +52,7 @@ class Deployment(InCluster):
 
     large = ("serving_plan",)
 
-    cluster = models.ForeignKey("inventory.Cluster", models.CASCADE, related_name="deployments")
+    cluster = cluster_key("deployments")
     plan = models.ForeignKey("planning.Plan", on_delete=models.RESTRICT, related_name="deployments")
     model = models.ForeignKey(
         "inventory.LanguageModel", on_delete=models.RESTRICT, related_name="deployments"

@@ -1,10 +1,13 @@
 """Columns that several models have, their lengths, and which columns people write."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
 from helixweb.inventory.validators import validate_name
+
+if TYPE_CHECKING:
+    from helixweb.inventory.models import Cluster
 
 NAME_LENGTH = 64
 MAX_MACHINES = 1000  # of one join token
@@ -31,6 +34,11 @@ def columns_of(model: type[models.Model]) -> tuple[str, ...]:
 def name_column(**options: Any) -> "models.CharField[str, str]":
     """A column for a name: no blanks at its ends, no control characters."""
     return models.CharField(max_length=NAME_LENGTH, validators=[validate_name], **options)
+
+
+def cluster_key(rows: str) -> "models.ForeignKey[Cluster, Cluster]":
+    """The cluster that a row belongs to and goes with; its `rows` are called so."""
+    return models.ForeignKey("inventory.Cluster", models.CASCADE, related_name=rows)
 
 
 def unique(name: str, *fields: str, among: models.Q | None = None) -> models.UniqueConstraint:

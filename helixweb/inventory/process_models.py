@@ -16,6 +16,7 @@ from helixweb.inventory.columns import (
     PROFILE_NAME_LENGTH,
     TAG_LENGTH,
     VERSION_LENGTH,
+    cluster_key,
     columns_of,
     name_column,
     unique,
@@ -88,7 +89,7 @@ class Node(InCluster, Process):
     according to a file; its agent's report takes precedence.
     """
 
-    cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="nodes")
+    cluster = cluster_key("nodes")
     name = models.CharField(max_length=NAME_LENGTH, validators=[validate_node_name])
     region = name_column(default="local")
     profile_name = models.CharField(max_length=PROFILE_NAME_LENGTH, blank=True)
@@ -150,9 +151,7 @@ class Coordinator(InCluster, Process):
     `peer` is what the cluster's stages know it by, as long as the row lives.
     """
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="coordinators"
-    )
+    cluster = cluster_key("coordinators")
     name = name_column()
     uuid = models.UUIDField(unique=True)
     http_url = models.CharField(max_length=300, blank=True, validators=[validate_http_url])
@@ -197,9 +196,7 @@ class JoinToken(InCluster):
         NODE = "node"
         COORDINATOR = "coordinator"
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="join_tokens"
-    )
+    cluster = cluster_key("join_tokens")
     role = models.CharField(max_length=12, choices=Role.choices)
     token_hash = models.CharField(max_length=64, unique=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)

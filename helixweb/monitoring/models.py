@@ -5,6 +5,7 @@ from typing import Any
 from django.db import models
 
 from helixweb.access.scope import InCluster
+from helixweb.inventory.columns import cluster_key, unique
 
 # Columns of a sample that a report has under the same name, and all of the cluster as a whole.
 REPORTED = (
@@ -29,9 +30,7 @@ class MetricSample(InCluster):
     report.
     """
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="metric_samples"
-    )
+    cluster = cluster_key("metric_samples")
     second = models.BigIntegerField()
     at = models.DateTimeField()
     generation = models.PositiveIntegerField()
@@ -57,11 +56,7 @@ class MetricSample(InCluster):
 
     class Meta:
         ordering = ["second"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "second"], name="metric_sample_one_a_second_in_cluster"
-            )
-        ]
+        constraints = [unique("metric_sample_one_a_second_in_cluster", "cluster", "second")]
         indexes = [
             models.Index(
                 fields=["cluster", "second"],
@@ -98,20 +93,14 @@ class MetricRollup(InCluster):
     `latency_totals`.
     """
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="metric_rollups"
-    )
+    cluster = cluster_key("metric_rollups")
     second = models.BigIntegerField()
     values = models.JSONField()
     simulated = models.BooleanField()
 
     class Meta:
         ordering = ["second"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "second"], name="metric_rollup_one_a_step_in_cluster"
-            )
-        ]
+        constraints = [unique("metric_rollup_one_a_step_in_cluster", "cluster", "second")]
 
     def __str__(self) -> str:
         return f"{self.cluster} from {self.second}"
@@ -124,9 +113,7 @@ class TracedRequest(InCluster):
     `transfers_s` the seconds on each link it took, by the link's name.
     """
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="traced_requests"
-    )
+    cluster = cluster_key("traced_requests")
     request = models.CharField(max_length=16)
     arrived_at = models.DateTimeField()
     generation = models.PositiveIntegerField()
@@ -149,11 +136,7 @@ class TracedRequest(InCluster):
             models.Index(fields=["cluster", "-arrived_at"], name="traced_requests_newest"),
             models.Index(fields=["cluster", "-e2e_s"], name="traced_requests_slowest"),
         ]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "request"], name="traced_request_once_in_cluster"
-            )
-        ]
+        constraints = [unique("traced_request_once_in_cluster", "cluster", "request")]
 
     def __str__(self) -> str:
         return self.request

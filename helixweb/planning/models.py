@@ -13,6 +13,7 @@ from helixweb.access.scope import InCluster
 from helixweb.common.events import emit
 from helixweb.common.models import Job
 from helixweb.common.sentences import sentence
+from helixweb.inventory.columns import cluster_key
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from helixweb.planning.options import choices_of
 from planner import Objective
@@ -65,9 +66,7 @@ class PlanRun(ObjectiveBounded, InCluster, Job):
     `accept_requested`: the search was stopped because its best is good enough, not given up.
     """
 
-    cluster = models.ForeignKey(
-        "inventory.Cluster", on_delete=models.CASCADE, related_name="plan_runs"
-    )
+    cluster = cluster_key("plan_runs")
     model = models.ForeignKey(
         "inventory.LanguageModel", on_delete=models.CASCADE, related_name="plan_runs"
     )
@@ -170,7 +169,7 @@ class Plan(Bounded, InCluster):
 
     large = ("problem", "document")
 
-    cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="plans")
+    cluster = cluster_key("plans")
     model = models.ForeignKey(
         "inventory.LanguageModel", on_delete=models.CASCADE, related_name="plans"
     )
@@ -317,7 +316,7 @@ class ModelMix(InCluster, Job):
     the bound, which is known of flows only.
     """
 
-    cluster = models.ForeignKey("inventory.Cluster", on_delete=models.CASCADE, related_name="mixes")
+    cluster = cluster_key("mixes")
     options = models.JSONField()
     level_tokens_per_s = models.FloatField(null=True)
     level_bound_tokens_per_s = models.FloatField(null=True)
