@@ -23,23 +23,21 @@ from helixweb.alerting.forms import (
 )
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
-from helixweb.common import events
 from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import list_page
+from helixweb.common.pages import follows_events, list_page
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import records
 from helixweb.inventory.views.editing import ResourcePages
 
 
 @needs(VIEWER)
-@never_cache
+@follows_events
 def alerts(request: HttpRequest) -> HttpResponse:
     """`?cluster=&state=`: what is open; by state what else there was."""
-    last_event_id = events.latest_id()
     rows = Alert.objects.within(request).select_related("rule", "cluster").order_by("-pk")
     clusters = Cluster.objects.within(request)
     topics = ",".join(f"cluster:{cluster.pk}" for cluster in clusters)
-    more = {"section": "alerts", "topics": topics, "last_event_id": last_event_id}
+    more = {"section": "alerts", "topics": topics}
     return list_page(request, "alerting/alerts.html", rows, filters=AlertFilter, **more)
 
 

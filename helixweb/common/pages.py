@@ -1,7 +1,8 @@
 """Pages of lists: filtered by their address, a page of rows at a time; and lists as files."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from itertools import chain
 from typing import Any
 
@@ -10,7 +11,9 @@ from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
+from django.views.decorators.cache import never_cache
 
+from helixweb.common.events import latest_id
 from helixweb.common.spreadsheets import cell
 
 ROWS_PER_PAGE = 50
@@ -57,6 +60,18 @@ def list_page(
     """The template with a page of the rows."""
     page = {"page": page_of(request, rows)} if filters is None else filtered(request, rows, filters)
     return render(request, template, {**page, **context})
+
+
+def follows_events(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A page that shows events after `request.last_event_id`; caches never keep it."""
+
+    @never_cache
+    @wraps(view)
+    def page(request: Any, *args: Any, **more: Any) -> HttpResponse:
+        request.last_event_id = latest_id()  # before the page's rows are read
+        return view(request, *args, **more)
+
+    return page
 
 
 def by_htmx(request: HttpRequest) -> bool:

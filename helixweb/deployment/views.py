@@ -12,10 +12,9 @@ from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.common import events
 from helixweb.common.options import initial_of, options_from
 from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import by_htmx, form_page, page_of
+from helixweb.common.pages import by_htmx, follows_events, form_page, page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.coordinators import (
@@ -89,12 +88,12 @@ def deployment_new(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER, of=Deployment)
+@follows_events
 def deployment(request: HttpRequest, pk: int) -> HttpResponse:
     """A deployment's page: progress of its nodes, live; the endpoint; remedies for errors.
 
     `?page=` of the nodes.
     """
-    last_event_id = events.latest_id()
     row = get_object_or_404(Deployment.light(request).select_related("created_by"), pk=pk)
     now = timezone.now()
     base_url, *more_urls = endpoint_urls(row, now=now) or [""]
@@ -130,7 +129,6 @@ def deployment(request: HttpRequest, pk: int) -> HttpResponse:
         "base_url": base_url,
         "more_urls": more_urls,
         "curl": curl_command(row, base_url),
-        "last_event_id": last_event_id,
     }
     if by_htmx(request):
         return render(request, "deployment/_live.html", context)

@@ -12,9 +12,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
-from helixweb.common import events
 from helixweb.common.models import Event
-from helixweb.common.pages import by_htmx, page_of
+from helixweb.common.pages import by_htmx, follows_events, page_of
 from helixweb.common.queries import query_id
 from helixweb.common.sentences import in_words
 from helixweb.deployment.instances import instances_view
@@ -41,10 +40,9 @@ OVERVIEW_RANGE = next(one for one in RANGES if one.name == "15m")
 
 
 @needs(VIEWER)
-@never_cache
+@follows_events
 def overview(request: HttpRequest) -> HttpResponse:
     """The overview: progress of the set-up; once something serves, its state."""
-    last_event_id = events.latest_id()
     is_refresh = by_htmx(request)
     cluster = _chosen(request)
     moment = Moment(cluster, timezone.now()) if cluster else None
@@ -55,7 +53,6 @@ def overview(request: HttpRequest) -> HttpResponse:
         "view": view,
         "section": "overview",
         "topics": ",".join(topics),
-        "last_event_id": last_event_id,
     }
     if is_refresh:
         return render(request, "monitoring/_overview.html", context)
@@ -81,10 +78,9 @@ def _live(moment: Moment) -> dict[str, Any]:
 
 
 @needs(VIEWER)
-@never_cache
+@follows_events
 def monitor(request: HttpRequest) -> HttpResponse:
     """`?cluster=&range=`: a cluster's numbers, now and over time; `?page=` of its nodes."""
-    last_event_id = events.latest_id()
     cluster = _chosen(request)
     context: dict[str, Any] = {"clusters": Cluster.objects.within(request)}
     if cluster is None:
@@ -101,7 +97,6 @@ def monitor(request: HttpRequest) -> HttpResponse:
         "heat": heat(moment, kind, chosen),
         "sample": moment.sample,
         "now": moment.numbers,
-        "last_event_id": last_event_id,
         **_live(moment),
     }
     if serving is not None:
@@ -142,10 +137,9 @@ def _chart(moment: Moment, name: str, kind: str, range_: Range) -> dict[str, Any
 
 
 @needs(VIEWER, of=Deployment)
-@never_cache
+@follows_events
 def predictions(request: HttpRequest, pk: int) -> HttpResponse:
     """Page of predicted and measured figures, broken assumptions, and remedies."""
-    last_event_id = events.latest_id()
     deployment = get_object_or_404(Deployment.light(request), pk=pk)
     agreement = agreement_of(deployment, now=timezone.now())
     ids = dict(deployment.cluster.nodes.values_list("name", "pk"))
@@ -154,7 +148,6 @@ def predictions(request: HttpRequest, pk: int) -> HttpResponse:
         "agreement": agreement,
         "has_instances": bool(stored_plan(deployment.plan).instances),
         "broken": [(line, ids.get(line.node)) for line in agreement.broken],
-        "last_event_id": last_event_id,
     }
     return render(request, "monitoring/predictions.html", context)
 

@@ -13,8 +13,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
-from helixweb.common import events
-from helixweb.common.pages import by_htmx, list_page
+from helixweb.common.pages import by_htmx, follows_events, list_page
 from helixweb.inventory.as_code.problem_files import import_problem
 from helixweb.inventory.forms import ClusterForm, ImportForm
 from helixweb.inventory.join_form import JoinForm
@@ -98,24 +97,22 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER, row=Cluster)
-@never_cache
+@follows_events
 def cluster(request: HttpRequest, row: Cluster) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
-    last_event_id = events.latest_id()
     if by_htmx(request) and request.GET.get("join_token", "").isdecimal():
         return _join_progress(request, row, int(request.GET["join_token"]))
     if by_htmx(request):
         return render(request, "inventory/_live_parts.html", _live_context(row))
-    return render(request, "inventory/cluster.html", _context(row, last_event_id=last_event_id))
+    return render(request, "inventory/cluster.html", _context(row))
 
 
 @needs(change=OPERATOR, row=Cluster)
-@never_cache
+@follows_events
 def cluster_join(request: HttpRequest, row: Cluster) -> HttpResponse:
     """Make a join token and show the command that uses it, this once."""
-    last_event_id = events.latest_id()
     form = JoinForm(request.POST)
-    context = _context(row, last_event_id=last_event_id) | {"join_form": form}
+    context = _context(row) | {"join_form": form}
     if form.is_valid():
         asked = form.cleaned_data
         token = joining.create_join_token(
@@ -211,13 +208,12 @@ def _live_context(row: Cluster) -> dict[str, Any]:
     }
 
 
-def _context(row: Cluster, *, last_event_id: str) -> dict[str, Any]:
+def _context(row: Cluster) -> dict[str, Any]:
     live = _live_context(row)
     return live | {
         "profiles": row.profiles.select_related("model"),
         "models": problems.models_of(row),
         "join_form": JoinForm(initial=_next_to_join(row, live["view"])),
-        "last_event_id": last_event_id,
     }
 
 

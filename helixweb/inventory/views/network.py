@@ -10,14 +10,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.chart import Chart
 from helixweb.charts.network_matrix import MatrixCell, Measure, network_matrix
 from helixweb.charts.quantities import age_text
-from helixweb.common import events
-from helixweb.common.pages import page_of
+from helixweb.common.pages import follows_events, page_of
 from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
 from helixweb.inventory.models import Cluster, Link, RegionLink, SharedBandwidth
 from helixweb.inventory.network import KnownLink, Network, Pair, RegionPair
@@ -26,10 +24,9 @@ from helixweb.inventory.views.editing import ResourcePages
 
 
 @needs(VIEWER, row=Cluster)
-@never_cache
+@follows_events
 def network(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """`?show=latency` and `?from=&to=` choose the matrix, `?node=` narrows the list of links."""
-    last_event_id = events.latest_id()
     found, now = Network(cluster), timezone.now()
     links = cluster.links.order_by("pk")
     node = request.GET.get("node", "")
@@ -53,7 +50,6 @@ def network(request: HttpRequest, cluster: Cluster) -> HttpResponse:
         "page": page,
         "lines": [_line(row, used, now=now) for row in page],
         "work": links_at_work(cluster, now=now),
-        "last_event_id": last_event_id,
     }
     return render(request, "inventory/network.html", context)
 

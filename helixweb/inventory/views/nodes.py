@@ -17,12 +17,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.log_readers import LogReader
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.common import events
-from helixweb.common.pages import by_htmx, csv_file, page_of
+from helixweb.common.pages import by_htmx, csv_file, follows_events, page_of
 from helixweb.common.queries import parsed_id
 from helixweb.inventory.forms import NodeForm
 from helixweb.inventory.models import Change, Cluster, Node, NodeState
@@ -55,10 +53,9 @@ CHANGES: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 @needs(VIEWER)
-@never_cache
+@follows_events
 def nodes(request: HttpRequest) -> HttpResponse:
     """Filters, order and page are in the address; htmx gets only the table."""
-    last_event_id = events.latest_id()
     now, asked = timezone.now(), asked_of(request.GET)
     found = nodes_matching(request, asked, now=now)
     page = page_of(request, found.prefetch_related("tags"))
@@ -72,7 +69,6 @@ def nodes(request: HttpRequest) -> HttpResponse:
         "topics": ",".join(
             f"cluster:{pk},metrics:{pk}" for pk in sorted({row.node.cluster_id for row in rows})
         ),
-        "last_event_id": last_event_id,
     }
     if by_htmx(request):
         return render(request, "inventory/_nodes_table.html", context)
@@ -181,10 +177,9 @@ def _back(asked: Mapping[str, Any]) -> HttpResponseRedirect:
 
 
 @needs(VIEWER, row=Cluster)
-@never_cache
+@follows_events
 def node(request: HttpRequest, cluster: Cluster, node_pk: int) -> HttpResponse:
     """Hardware, layers, memory, profiles, and the links that count for it; `?page=` of links."""
-    last_event_id = events.latest_id()
     row = get_object_or_404(cluster.nodes, pk=node_pk)
     (shown,) = node_rows([row], now=timezone.now())
     if by_htmx(request):
@@ -194,7 +189,6 @@ def node(request: HttpRequest, cluster: Cluster, node_pk: int) -> HttpResponse:
         "cluster": cluster,
         "row": shown,
         "profiles": cluster.profiles.filter(name=row.profile_name).select_related("model"),
-        "last_event_id": last_event_id,
         "changes": change_lines(_changes_of(row)[:CHANGES_SHOWN], LogReader.of(request)),
         **_peers(request, row),
     }

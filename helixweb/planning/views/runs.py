@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.common import events, jobs
+from helixweb.common import jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import by_htmx, form_page, list_page, page_of
+from helixweb.common.pages import by_htmx, follows_events, form_page, list_page, page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.forms import CLUSTER_FILTER, MODEL_FILTER
@@ -149,12 +149,12 @@ def plan_run_preview(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER, of=PlanRun)
+@follows_events
 def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
     """A search while it runs, and the plan once it has ended; htmx swaps only what is inside.
 
     `?page=` of the placement.
     """
-    last_event_id = events.latest_id()
     runs = PlanRun.objects.within(request).select_related(
         "cluster", "model", "created_by", "continues", "start_plan", "replan__running_plan"
     )
@@ -177,7 +177,6 @@ def plan_run(request: HttpRequest, pk: int) -> HttpResponse:
         "answers": answers_of(run, plan) if hasattr(run, "replan") else None,
         "points": points_of(run) if hasattr(run, "replan") else (),
         **(studies_context(request, plan) if plan else {}),
-        "last_event_id": last_event_id,
     }
     return render(request, f"planning/{'_run' if by_htmx(request) else 'plan_run'}.html", context)
 

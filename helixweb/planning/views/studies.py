@@ -14,10 +14,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.common import events, jobs
+from helixweb.common import jobs
 from helixweb.common.own_turns import in_own_turn
 from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import by_htmx, form_page
+from helixweb.common.pages import by_htmx, follows_events, form_page
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.models import Cluster
 from helixweb.planning.comparing import (
@@ -233,9 +233,9 @@ def mix_new(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 @needs(VIEWER, of=ModelMix)
+@follows_events
 def mix(request: HttpRequest, pk: int) -> HttpResponse:
     """A mix's page: its progress, and the plan of each model once it has ended."""
-    last_event_id = events.latest_id()
     row = get_object_or_404(
         ModelMix.objects.within(request).select_related("cluster", "created_by"), pk=pk
     )
@@ -243,6 +243,5 @@ def mix(request: HttpRequest, pk: int) -> HttpResponse:
         "mix": row,
         "shares": row.shares.select_related("model"),
         "runs": row.runs.select_related("model", "plan").order_by("pk"),
-        "last_event_id": last_event_id,
     }
     return render(request, f"planning/{'_mix' if by_htmx(request) else 'mix'}.html", context)
