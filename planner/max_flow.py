@@ -8,6 +8,7 @@ linear program decides; its prices take the place of the cut.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from planner.flow_graph import (
     Bools,
     Floats,
     FlowGraph,
-    FlowGraphs,
     Gate,
+    build_flow_graph,
     gates_of,
 )
 from planner.integer_flow import IntegerNetwork, maximum_flow
@@ -55,31 +56,39 @@ def max_flow(
     `max_hops` leaves out connections that make pipelines longer (`planner.flow_graph`). The same
     placement gives the same flow in every process. Raises InvalidPlacement.
     """
-    graphs = FlowGraphs(problem, partial_inference=partial_inference, max_hops=max_hops)
-    graph = graphs.graph_of(placement)
+    graph = build_flow_graph(
+        problem, placement, partial_inference=partial_inference, max_hops=max_hops
+    )
     gates = gates_of(problem, graph)
-    found = _solved(graph, gates)
+    found = solved_flow(graph, gates)
+    return flow_of(graph, gates, found, found.flow_tokens_per_s_E)
+
+
+def flow_of(
+    graph: FlowGraph, gates: tuple[Gate, ...], found: "Solved", flow_tokens_per_s_E: Floats
+) -> Flow:
+    """The flow on every edge of the graph, with the minimum cut of the one that was found."""
     return Flow(
         value_tokens_per_s=found.value_tokens_per_s,
-        edges=_edge_flows(graph, found.flow_tokens_per_s_E),
-        nodes=_node_flows(graph, found.flow_tokens_per_s_E),
+        edges=_edge_flows(graph, flow_tokens_per_s_E),
+        nodes=_node_flows(graph, flow_tokens_per_s_E),
         min_cut=(
             _cut_by_prices(graph, found)
             if isinstance(found, LinearFlow)
             else _min_cut(graph, found)
         ),
-        shared=_shared_flows(gates, found.flow_tokens_per_s_E),
+        shared=_shared_flows(gates, flow_tokens_per_s_E),
     )
 
 
 def flow_value_tokens_per_s(problem: Problem, graph: FlowGraph) -> float:
     """The value of `max_flow`, to the last bit; `graph` is the placement's."""
-    return _solved(graph, gates_of(problem, graph)).value_tokens_per_s
+    return solved_flow(graph, gates_of(problem, graph)).value_tokens_per_s
 
 
 def flow_through_nodes(problem: Problem, graph: FlowGraph) -> FlowThroughNodes:
     """As `max_flow`, for nodes only and faster; `graph` is the placement's."""
-    found = _solved(graph, gates_of(problem, graph))
+    found = solved_flow(graph, gates_of(problem, graph))
     is_cut = found.edge_prices_E > 0 if isinstance(found, LinearFlow) else found.crosses_cut_E
     return FlowThroughNodes(
         value_tokens_per_s=found.value_tokens_per_s,
@@ -105,7 +114,7 @@ def mean_hops(flow: Flow) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AugmentedFlow:
+class AugmentedFlow:
     """A max flow by augmenting paths; edge e leads out of what more flow could still reach."""
 
     value_tokens_per_s: float
@@ -113,7 +122,10 @@ class _AugmentedFlow:
     crosses_cut_E: Bools
 
 
-def _solved(graph: FlowGraph, gates: tuple[Gate, ...]) -> _AugmentedFlow | LinearFlow:
+Solved: TypeAlias = AugmentedFlow | LinearFlow
+
+
+def solved_flow(graph: FlowGraph, gates: tuple[Gate, ...]) -> Solved:
     """Max flow by augmenting paths without shared bandwidth; by the linear program if it binds."""
     ample = np.minimum(graph.capacities_tokens_per_s, _AMPLE_TOKENS_PER_S)
     whole = maximum_flow(
@@ -130,7 +142,7 @@ def _solved(graph: FlowGraph, gates: tuple[Gate, ...]) -> _AugmentedFlow | Linea
     if any(_used_bytes_per_s(gate, flow_E) > gate.bandwidth_bytes_per_s for gate in gates):
         return solve_linear_flow(graph, gates)
     is_reached = whole.from_source > 0
-    return _AugmentedFlow(
+    return AugmentedFlow(
         value_tokens_per_s=whole.value / _UNITS_PER_TOKEN,
         flow_tokens_per_s_E=flow_E,
         crosses_cut_E=is_reached[graph.tails] & ~is_reached[graph.heads],
@@ -199,7 +211,7 @@ def _node_flows(graph: FlowGraph, flow_E: Floats) -> dict[str, NodeFlow]:
     }
 
 
-def _min_cut(graph: FlowGraph, found: _AugmentedFlow) -> MinCut:
+def _min_cut(graph: FlowGraph, found: AugmentedFlow) -> MinCut:
     """The edges that lead out of what more flow could still reach."""
     crosses, count = found.crosses_cut_E, len(graph.names)
     return MinCut(

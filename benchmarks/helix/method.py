@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from benchmarks.helix.artifact_routers import ArtifactRouter
 from benchmarks.helix.instance import Instance, Pipeline, with_room_for
+from benchmarks.helix.weights import balanced_weights, with_component_shares
 from benchmarks.simulator.published_flow import published_weights, with_shared_cards
-from planner.balanced_flow import balanced_weights, with_component_shares
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.helix.weights import balanced_weights
 from benchmarks.simulator.published_flow import published_weights, with_shared_cards
-from planner.balanced_flow import balanced_weights
 from planner.bounds.served import served_bounds_tokens_per_s
 from planner.commands.files import read_problem, read_text
 from planner.domain.placement import Placement

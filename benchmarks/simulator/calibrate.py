@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.helix.weights import balanced_weights
 from benchmarks.simulator.published_flow import published_weights, with_shared_cards
-from planner.balanced_flow import balanced_weights
 from planner.commands.files import read_problem, read_text
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from shared_networks import shared_problems
 from tiny_problems import placed_problems, placement, tiny_problem
 
-from planner.balanced_flow import balanced_flow, balanced_weights, with_component_shares
+from benchmarks.helix.weights import balanced_weights, with_component_shares
+from planner.balanced_flow import balanced_flow
 from planner.checked_plan import checked_plan
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.errors import InvalidPlacement
@@ -108,9 +109,8 @@ def test_components_share_the_source_by_their_own_flow():
 
 
 def test_given_shares_replace_the_components_own():
-    weights = balanced_weights(
-        TWO_PIPELINES_PROBLEM, TWO_PIPELINES, partial_inference=True, component_shares=[1.0, 3.0]
-    )
+    own = balanced_weights(TWO_PIPELINES_PROBLEM, TWO_PIPELINES, partial_inference=True)
+    weights = with_component_shares(own, TWO_PIPELINES, [1.0, 3.0])
     assert weights[SOURCE] == pytest.approx({"n0": 1.75, "n2": 5.25})
     assert weights["n0"] == pytest.approx({"n1": 5.0})
 
@@ -134,7 +134,8 @@ def test_a_narrow_link_takes_what_it_can_and_the_rest_stays_even():
 
 def test_a_placement_without_flow_has_no_weights():
     problem = tiny_problem([[4.0]] * 2, num_layers=2)
-    assert balanced_weights(problem, placement(n0=(0, 1)), partial_inference=True) == {}
+    flow = balanced_flow(problem, placement(n0=(0, 1)), partial_inference=True)
+    assert routing_weights(flow) == {}
 
 
 def test_a_plan_has_balanced_weights_of_a_maximum_flow():
@@ -161,7 +162,8 @@ def test_a_plan_has_balanced_weights_of_a_maximum_flow():
 @given(placed=placed_problems(max_nodes=4), partial=st.booleans(), max_hops=st.integers(1, 4))
 def test_no_weight_is_dust_and_no_weight_leads_nowhere(placed, partial, max_hops):
     problem, layers = placed
-    weights = balanced_weights(problem, layers, partial_inference=partial, max_hops=max_hops)
+    flow = balanced_flow(problem, layers, partial_inference=partial, max_hops=max_hops)
+    weights = routing_weights(flow)
     total = sum(weights.get("source", {}).values())
     used = {target for targets in weights.values() for target in targets}
     assert weights.keys() - {"source"} == used - {"sink"}
@@ -173,5 +175,5 @@ def test_no_weight_is_dust_and_no_weight_leads_nowhere(placed, partial, max_hops
 def test_a_hop_beyond_the_limit_gets_no_weight():
     problem = tiny_problem([[10.0, 10.0], [100.0], [100.0]], num_layers=2)
     placed = placement(n0=(0, 2), n1=(0, 1), n2=(1, 2))
-    weights = balanced_weights(problem, placed, partial_inference=False, max_hops=1)
-    assert weights.keys() == {"source", "n0"}
+    flow = balanced_flow(problem, placed, partial_inference=False, max_hops=1)
+    assert routing_weights(flow).keys() == {"source", "n0"}
