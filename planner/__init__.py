@@ -62,7 +62,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.max_flow import flow_through_nodes
     from planner.memory import ModelMemory, NodeRoom, StepShape, kv_minimum, node_room
     from planner.multi_model import MIXED, ModelShare, plan_models
-    from planner.objectives.goal import Goal, goal_for
+    from planner.objectives.goal import goal_for
     from planner.objectives.trial import Trials
     from planner.placers.base import CancelToken, InvalidOptions, NeverCancelled, Progress
     from planner.placers.board import LargestFlow

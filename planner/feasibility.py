@@ -54,6 +54,12 @@ def restricted_problem(problem: Problem, rules: PlacementRules) -> Problem:
     return replace(problem, compute_profiles=profiles, cluster=replace(cluster, nodes=tuple(nodes)))
 
 
+def applied(problem: Problem, rules: PlacementRules) -> tuple[Problem, PlacementRules]:
+    """The restricted problem, and the rules that remain. Raises as `check_rules` does."""
+    check_rules(problem, rules)
+    return restricted_problem(problem, rules), rules.once_restricted
+
+
 def check_rules(problem: Problem, rules: PlacementRules) -> None:
     """Raise InvalidRules for rules that contradict the problem, ModelDoesNotFit for lack of room.
 

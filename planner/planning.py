@@ -27,8 +27,8 @@ from planner.domain.plan import Incumbent, Plan
 from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.feasibility import check_reach, check_rules, conform, restricted_problem
-from planner.objectives.goal import Aim, goal_for
+from planner.feasibility import applied, check_reach, conform, restricted_problem
+from planner.objectives.goal import Aim
 from planner.objectives.search import ServingSearch
 from planner.objectives.trial import Trials
 from planner.placers.base import NEVER, START, CancelToken, InvalidOptions, Progress, StopReason
@@ -74,10 +74,9 @@ def compute_plan(
     InvalidOptions and FlowCheckFailed.
     """
     stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
-    check_rules(problem, options.rules)
-    problem = restricted_problem(problem, options.rules)
+    problem, rules = applied(problem, options.rules)
     check_reach(problem)
-    options = replace(options, rules=options.rules.once_restricted)
+    options = replace(options, rules=rules)
     known = _Known(
         best=best_known,
         start=None if start is None else conform(problem, start, options.rules),
@@ -113,34 +112,13 @@ class _Known:
     start: Placement | None
 
 
-def serving_trials(problem: Problem, options: PlanOptions) -> Trials:
-    """Trials of placements of `problem` by the objective; its rules are already applied.
-
-    Raises InvalidOptions.
-    """
-    return Trials(
-        problem,
-        goal=goal_for(
-            problem,
-            objective=options.objective,
-            ttft_limit_s=options.ttft_limit_s,
-            tpot_limit_s=options.tpot_limit_s,
-            demand_tokens_per_s=options.demand_tokens_per_s,
-            limit_percentile=options.limit_percentile,
-        ),
-        policy=options.policy,
-        partial_inference=options.partial_inference,
-        max_hops=options.rules.max_hops,
-    )
-
-
 def estimated_forecast(
     problem: Problem, placement: Placement, *, options: PlanOptions
 ) -> PlanForecast | None:
     """The forecast by estimate; None if the objective is flow or nothing is served."""
     if options.objective == "flow":
         return None
-    trials = serving_trials(restricted_problem(problem, options.rules), options)
+    trials = Trials(restricted_problem(problem, options.rules), options)
     trial = trials.estimated(placement, placer="")
     return trials.forecast(trial, None) if trial.value > 0 else None
 
@@ -152,7 +130,7 @@ def objective_of(problem: Problem, options: PlanOptions) -> Objective:
     """
     if options.objective == "flow":
         return LargestFlow(problem, options)
-    return serving_trials(problem, options)
+    return Trials(problem, options)
 
 
 def _plan_for_serving(
@@ -166,7 +144,7 @@ def _plan_for_serving(
     progress: Progress,
 ) -> Plan:
     """The best plan for the goal; the one for flow if no plan is forecast to serve."""
-    trials = serving_trials(problem, options)
+    trials = Trials(problem, options)
     serving, found = _begun(problem, options, trials, known, stop=stop, progress=progress)
     limit_s, search_ends_s = options.time_limit_s, search_s
     if simulates and trials.goal.aim is Aim.THROUGHPUT:

@@ -26,10 +26,11 @@ from planner.domain.plan import Plan
 from planner.domain.plan_forecast import PlanForecast
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.feasibility import check_reach, check_rules, conform, restricted_problem
+from planner.feasibility import applied, check_reach, conform
 from planner.objectives.arena import Arena
 from planner.objectives.contest import Contest
 from planner.objectives.search import PLACER as STAGES
+from planner.objectives.trial import Trials
 from planner.placers.alignment import groups_of_like_nodes
 from planner.placers.annealing import Effort
 from planner.placers.base import START, CancelToken, Progress
@@ -44,7 +45,6 @@ from planner.planning import (
     NoPlacementFound,
     compute_plan,
     objective_of,
-    serving_trials,
 )
 from planner.tuning.served import RobustTuning as tuned
 
@@ -173,10 +173,9 @@ def compute_robust_plan(
     answer again. Raises as `compute_plan` does.
     """
     stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
-    check_rules(problem, options.rules)
-    problem = restricted_problem(problem, options.rules)
+    problem, rules = applied(problem, options.rules)
     check_reach(problem)
-    options = replace(options, rules=options.rules.once_restricted)
+    options = replace(options, rules=rules)
     objective = _LargestSurvival(problem, options)
     board = Board(problem, options, stop=stop, progress=progress, objective=objective)
     placed = {name: place(problem) for name, place in (BASELINES | GUARDS).items()} | {START: start}
@@ -245,13 +244,12 @@ def _search_served(board: Board, options: PlanOptions) -> PlanForecast | None:
         board.merit_bound = 0.0
         plain = _place_for_plain_value(board, options)
         return None if plain is None else plain.forecast
-    trials = serving_trials(problem, options)
+    trials = Trials(problem, options)
     names = [node.name for node in problem.cluster.nodes]
     arena = Arena(
-        trials.estimator,
+        trials,
         names=names,
         rules=options.rules,
-        goal=trials.goal,
         seed=options.seed,
         survives=True,
     )

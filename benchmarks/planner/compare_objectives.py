@@ -23,9 +23,7 @@ from planner.commands.files import read_text
 from planner.domain.model_spec import ModelSpec
 from planner.domain.problem import Problem
 from planner.domain.profile import ComputeProfile
-from planner.domain.serving_policy import RUNTIME_POLICY
 from planner.generate import generated_cluster
-from planner.objectives.goal import Goal
 from planner.objectives.trial import Span, Trials
 from planner.placers.base import NeverCancelled
 from planner.plan_options import BASELINES, PlanOptions
@@ -83,13 +81,7 @@ def compared(cluster: Mapping[str, Any], parameters: Mapping[str, Any], *, secon
         clock=time.process_time,
     )
     taken_s = time.process_time() - started_s
-    trials = Trials(
-        problem,
-        goal=Goal(),
-        policy=RUNTIME_POLICY,
-        partial_inference=True,
-        max_hops=None,
-    )
+    trials = Trials(problem, PlanOptions())
     span = Span(warm_up=parameters["warm_up_lifetimes"], window=parameters["window_lifetimes"])
     placements = {name: place(problem) for name, place in (BASELINES | GUARDS).items()}
     rates = {}

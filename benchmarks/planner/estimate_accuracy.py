@@ -27,7 +27,6 @@ from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.objectives.arena import Arena
-from planner.objectives.goal import Goal
 from planner.objectives.partitions import partitions
 from planner.objectives.stage_search import Stages, StageSearch
 from planner.objectives.trial import Span, Trials
@@ -35,7 +34,7 @@ from planner.placers.base import NeverCancelled, SearchOptions
 from planner.placers.board import Board
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.placers.stop import Stop
-from planner.plan_options import BASELINES
+from planner.plan_options import BASELINES, PlanOptions
 from planner.timing import attach_layer_times, timing_source
 
 _HOP_SHARES = (0.34, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
@@ -68,13 +67,7 @@ def main() -> None:
             batch_limits_json=None,
             name_hint=str(parsed.layer_times),
         )
-    trials = Trials(
-        problem,
-        goal=Goal(),
-        policy=POLICIES[parsed.policy],
-        partial_inference=True,
-        max_hops=None,
-    )
+    trials = Trials(problem, PlanOptions(policy=POLICIES[parsed.policy]))
     estimated, simulated = [], []
     placements = _placements(problem, trials, count=parsed.plans, seed=parsed.seed)
     if parsed.generated is not None:
@@ -112,10 +105,9 @@ def _divided(problem: Problem, trials: Trials, *, seed: int) -> Iterator[tuple[s
             parts = []
             for place, names in enumerate(partition):
                 arena = Arena(
-                    trials.estimator,
+                    trials,
                     names=names,
                     rules=PlacementRules(),
-                    goal=trials.goal,
                     seed=seed * 31 + number * 7 + place,
                 )
                 arena.seed_by_patterns(_stop(1.0), further=_stop(1.0))

@@ -15,10 +15,10 @@ from planner.commands.files import read_plan, read_problem
 from planner.domain.placement import Placement
 from planner.domain.plan import Plan
 from planner.domain.problem import Problem
-from planner.objectives.trial import Span
+from planner.objectives.trial import Span, Trials
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
-from planner.planning import compute_plan, serving_trials
+from planner.planning import compute_plan
 from planner.replanning import ReplanOptions, ReplanPoint, replan
 
 QUARTER = 0.25
@@ -102,7 +102,7 @@ def planned(problem: Problem, options: PlanOptions) -> Plan:
 
 def served(problem: Problem, placement: Placement) -> float:
     """Decode tokens/s by simulation, with the same requests for every placement."""
-    trials = serving_trials(problem, PlanOptions())
+    trials = Trials(problem, PlanOptions())
     trial = trials.estimated(placement, placer="")
     if trial.value <= 0:
         return 0.0

@@ -149,12 +149,9 @@ def worth(
     max_hops: int | None = None,
 ) -> Worth:
     """Estimated value of a placement under our runtime's policy. Raises PlannerError."""
+    rules = planner.PlacementRules(max_hops=max_hops)
     trials = planner.Trials(
-        problem,
-        goal=planner.Goal(),
-        policy=planner.RUNTIME_POLICY,
-        partial_inference=partial_inference,
-        max_hops=max_hops,
+        problem, planner.PlanOptions(partial_inference=partial_inference, rules=rules)
     )
     trial = trials.estimated(placement, placer="what if")
     prices = [problem.price_per_hour(name) for name in placement.layers]

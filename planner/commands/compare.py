@@ -26,9 +26,10 @@ from planner.domain.problem import Problem
 from planner.feasibility import check_rules, conform, restricted_problem
 from planner.max_flow import max_flow, mean_hops
 from planner.objectives.contest import FINAL
+from planner.objectives.trial import Trials
 from planner.placers.base import PLACERS, InvalidOptions
 from planner.plan_options import BASELINES, PlanOptions
-from planner.planning import NoPlacementFound, compute_plan, serving_trials
+from planner.planning import NoPlacementFound, compute_plan
 from planner.serialization import published_placements_from_text
 from planner.serialization.records import record_to_dict
 
@@ -153,7 +154,7 @@ def _baselines(
 ) -> Iterator[_Row]:
     """Rows of baselines; for served tokens, simulated with the seeds of a plan's forecast."""
     options = replace(options, rules=options.rules.once_restricted)
-    trials = None if options.objective == "flow" else serving_trials(problem, options)
+    trials = None if options.objective == "flow" else Trials(problem, options)
     seeds = (options.seed + 1, options.seed + 2)
     for name, place in BASELINES.items():
         placement = place(problem)

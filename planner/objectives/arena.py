@@ -6,9 +6,8 @@ from dataclasses import replace
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
-from planner.estimate.estimate import Estimator
-from planner.objectives.goal import Goal
 from planner.objectives.stage_search import Stages, StageSearch
+from planner.objectives.trial import Trials
 from planner.placers.base import SearchOptions
 from planner.placers.board import Board
 from planner.placers.stage_patterns import search_stage_patterns
@@ -21,21 +20,20 @@ class Arena:
 
     def __init__(
         self,
-        estimator: Estimator,
+        trials: Trials,
         *,
         names: Sequence[str],
         rules: PlacementRules,
-        goal: Goal,
         seed: int,
         survives: bool = False,
     ) -> None:
         self.names = frozenset(names) - frozenset(rules.pinned)
-        self._problem = estimator.figures.problem
+        self._problem = trials.problem
         self._rules = rules
         self._seed = seed
         self._rounds = 0
         self._search = StageSearch(
-            estimator, names=names, rules=rules, goal=goal, survives=survives
+            trials.estimator, names=names, rules=rules, goal=trials.goal, survives=survives
         )
         self._known: dict[Stages, float] = {}
         self._seeds: dict[Stages, float] = {}  # what was known before the first round

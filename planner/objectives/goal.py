@@ -9,6 +9,7 @@ from typing import ClassVar
 from planner.domain.plan_forecast import LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.placers.base import InvalidOptions
+from planner.plan_options import PlanOptions
 
 _SECONDS_PER_HOUR = 3600.0
 _TOKENS_PER_MILLION = 1e6
@@ -85,26 +86,19 @@ class FewestNodes(Goal):
         return share if share < 1 else 1.0 + (nodes - len(used) + 1)
 
 
-def goal_for(
-    problem: Problem,
-    *,
-    objective: Objective,
-    ttft_limit_s: float | None,
-    tpot_limit_s: float | None,
-    demand_tokens_per_s: float | None,
-    limit_percentile: LimitPercentile = "p50",
-) -> Goal:
-    """The goal of an objective. Raises InvalidOptions if a parameter is missing."""
-    if objective == "latency":
+def goal_for(problem: Problem, options: PlanOptions) -> Goal:
+    """The goal of the options' objective. Raises InvalidOptions if a node has no price."""
+    if options.objective == "latency":
+        ttft_s, tpot_s = options.ttft_limit_s, options.tpot_limit_s
         return WithinLimits(
-            ttft_limit_s=math.inf if ttft_limit_s is None else ttft_limit_s,
-            tpot_limit_s=math.inf if tpot_limit_s is None else tpot_limit_s,
-            limit_percentile=limit_percentile,
+            ttft_limit_s=math.inf if ttft_s is None else ttft_s,
+            tpot_limit_s=math.inf if tpot_s is None else tpot_s,
+            limit_percentile=options.limit_percentile,
         )
-    if objective == "cost":
+    if options.objective == "cost":
         return TokensPerPrice(price_of=_prices(problem))
-    if objective == "fewest_nodes":
-        return FewestNodes(demand_tokens_per_s=demand_tokens_per_s or 0.0)
+    if options.objective == "fewest_nodes":
+        return FewestNodes(demand_tokens_per_s=options.demand_tokens_per_s or 0.0)
     return Goal()
 
 

@@ -269,10 +269,9 @@ class ServingSearch:
         divided = [] if self._rules.pinned else partitions(problem)
         arenas = [
             Arena(
-                self._trials.estimator,
+                self._trials,
                 names=names,
                 rules=self._rules,
-                goal=self._trials.goal,
                 seed=self._seed * 37 + number,
             )
             for number, names in enumerate(dict.fromkeys([whole, *chain(*divided)]))

@@ -14,13 +14,13 @@ from planner.domain.plan_forecast import (
     SimulatedFigures,
 )
 from planner.domain.problem import Problem
-from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.estimate import Estimate, Estimator
 from planner.max_flow import mean_hops, routing_weights
-from planner.objectives.goal import Goal
+from planner.objectives.goal import goal_for
 from planner.objectives.samples import Miss, Sample, Shape, mean_of_seeds, summed
 from planner.objectives.thinning import thinned
 from planner.placers.board import Score
+from planner.plan_options import PlanOptions
 from planner.simulator.simulate import InvalidSimulation, SimulationOptions, simulate
 from planner.timing import timing_source
 from planner.tuning.served import TrialTuning as tuned
@@ -76,34 +76,28 @@ class Span:
 
 
 class Trials:
-    """Holds placements of one problem against one goal under one policy."""
+    """Compares placements of one problem by the objective and the policy of the options.
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        goal: Goal,
-        policy: ServingPolicy,
-        partial_inference: bool,
-        max_hops: int | None,
-    ) -> None:
+    The options' rules are already applied to the problem.
+    """
+
+    def __init__(self, problem: Problem, options: PlanOptions) -> None:
+        """Raises InvalidOptions."""
         self.problem = problem
-        self.goal = goal
-        self.policy = policy
-        self.partial_inference = partial_inference
-        self._max_hops = max_hops
+        self.goal = goal_for(problem, options)
+        self._options = options
         self._sample_of: dict[Shape, Sample] = {}
         self._rate_of: dict[Shape, float] = {}
         self._figures_of: dict[tuple[Shape, Span, tuple[int, ...]], SimulatedFigures | None] = {}
         self.nearest_miss: Miss | None = None
-        self._unlimited = Estimator(problem, policy=policy)
+        self._unlimited = Estimator(problem, policy=options.policy)
         self.estimator = self._unlimited
-        if goal.has_limits:
+        if self.goal.has_limits:
             self.estimator = Estimator(
                 problem,
-                policy=policy,
-                ttft_limit_s=goal.ttft_limit_s,
-                tpot_limit_s=goal.tpot_limit_s,
+                policy=options.policy,
+                ttft_limit_s=self.goal.ttft_limit_s,
+                tpot_limit_s=self.goal.tpot_limit_s,
             )
 
     def score(self, placement: Placement) -> Score:
@@ -115,8 +109,8 @@ class Trials:
         flow = balanced_flow(
             self.problem,
             placement,
-            partial_inference=self.partial_inference,
-            max_hops=self._max_hops,
+            partial_inference=self._options.partial_inference,
+            max_hops=self._options.rules.max_hops,
         )
         estimate = self.estimator.of(placement, flow)
         rate = estimate.decode_tokens_per_s
@@ -287,8 +281,8 @@ class Trials:
                     placement=trial.placement,
                     routing_weights=routing_weights(trial.flow),
                     demand=demand,
-                    policy=self.policy,
-                    partial_inference=self.partial_inference,
+                    policy=self._options.policy,
+                    partial_inference=self._options.partial_inference,
                     options=options,
                 )
             )
@@ -364,7 +358,7 @@ class Trials:
             objective=self.goal.objective,
             value=self.value(trial.placement, rate),
             timing=timing_source(self.problem),
-            policy=self.policy,
+            policy=self._options.policy,
             mean_prompt_tokens=workload.mean_prompt_tokens,
             mean_output_tokens=workload.mean_output_tokens,
             estimated=EstimatedFigures(

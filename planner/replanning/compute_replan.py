@@ -21,7 +21,7 @@ from planner.bounds import upper_bound_tokens_per_s
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
-from planner.feasibility import check_rules, conform, restricted_problem
+from planner.feasibility import applied, conform
 from planner.flow_check import check_flow
 from planner.objectives.trial import Trials
 from planner.placers.alignment import aligned_to
@@ -47,10 +47,9 @@ def zero_moves(
     Layers that no longer fit are dropped; pins that are not held yet are moves, which it makes.
     Raises InvalidRules and ModelDoesNotFit.
     """
-    check_rules(problem, options.rules)
-    restricted = restricted_problem(problem, options.rules)
-    kept = conform(restricted, running, options.rules)
-    return kept, flow_under(options, restricted, kept)
+    problem, _ = applied(problem, options.rules)
+    kept = conform(problem, running, options.rules)
+    return kept, flow_under(options, problem, kept)
 
 
 def unmoved_score(problem: Problem, running: Placement, *, options: PlanOptions) -> Score:
@@ -58,10 +57,9 @@ def unmoved_score(problem: Problem, running: Placement, *, options: PlanOptions)
 
     Raises InvalidRules, InvalidOptions and ModelDoesNotFit.
     """
-    check_rules(problem, options.rules)
-    restricted = restricted_problem(problem, options.rules)
-    objective = objective_of(restricted, replace(options, rules=options.rules.once_restricted))
-    return objective.score(conform(restricted, running, options.rules))
+    problem, rules = applied(problem, options.rules)
+    objective = objective_of(problem, replace(options, rules=rules))
+    return objective.score(conform(problem, running, options.rules))
 
 
 def replan(
@@ -78,9 +76,8 @@ def replan(
     Raises InvalidRules, InvalidOptions, ModelDoesNotFit, FlowCheckFailed.
     """
     stop = Stop(time_limit_s=options.time_limit_s, cancel=cancel, clock=clock)
-    check_rules(problem, options.plan.rules)
-    problem = restricted_problem(problem, options.plan.rules)
-    plan_options = replace(options.plan, rules=options.plan.rules.once_restricted)
+    problem, rules = applied(problem, options.plan.rules)
+    plan_options = replace(options.plan, rules=rules)
     options = replace(options, plan=plan_options)
     objective = objective_of(problem, plan_options)
     front = Front(

@@ -3,14 +3,13 @@
 import pytest
 from tiny_problems import tiny_problem
 
-from planner.domain.serving_policy import RUNTIME_POLICY
 from planner.objectives.contest import Contest
-from planner.objectives.goal import Goal
 from planner.objectives.trial import Trials
 from planner.placers.base import NeverCancelled
 from planner.placers.replicas import place_replicas
 from planner.placers.separate_pipelines import place_separate_pipelines
 from planner.placers.stop import Stop
+from planner.plan_options import PlanOptions
 
 PROBLEM = tiny_problem([[400.0, 200.0], [60.0, 30.0], [60.0, 30.0], [20.0, 10.0]], num_layers=2)
 
@@ -27,9 +26,7 @@ PROBLEM = tiny_problem([[400.0, 200.0], [60.0, 30.0], [60.0, 30.0], [20.0, 10.0]
 )
 def test_no_plan_is_judged_by_the_ramp_of_its_simulation(monkeypatch, left_s):
     """In which plans of few requests lead."""
-    trials = Trials(
-        PROBLEM, goal=Goal(), policy=RUNTIME_POLICY, partial_inference=True, max_hops=None
-    )
+    trials = Trials(PROBLEM, PlanOptions())
     simulated, spans = Trials.simulated, []
 
     def recorded(self, trial, *, seeds, span, is_in_time):

@@ -19,8 +19,8 @@ from planner.estimate.estimate import Estimate, Estimator
 from planner.estimate.fixed_point import sustained
 from planner.estimate.lengths import LengthStatistics
 from planner.estimate.load import OUTSIDE, Load, Tables, loads_of
-from planner.objectives.goal import Goal
 from planner.objectives.trial import Span, Trials
+from planner.plan_options import PlanOptions
 from planner.workload.request import Lengths
 
 TIMES = LayerTimes(prompt=((250.0, 0.010),), decode=((2.0, 0.004), (100.0, 0.02)))
@@ -93,7 +93,7 @@ def random_load(seed: int) -> tuple[Load, Tables]:
 
 
 @pytest.mark.parametrize("policy", [RUNTIME_POLICY, PUBLISHED_POLICY])
-@pytest.mark.parametrize("transmission", ["fifo", "decode_first", "two_lanes"])
+@pytest.mark.parametrize("transmission", ["fifo", "decode_first"])
 def test_the_estimate_is_that_of_its_description_to_the_last_bit(policy, transmission):
     problem = timed(tiny_problem([[9.0, 4.0]], num_layers=2))
     policy = replace(policy, transmission=transmission)
@@ -131,9 +131,7 @@ def test_a_chain_of_single_nodes_is_estimated_at_about_what_it_serves(stages):
         ),
         workload=Workload(mean_prompt_tokens=100, mean_output_tokens=100),
     )
-    trials = Trials(
-        chain, goal=Goal(), policy=RUNTIME_POLICY, partial_inference=True, max_hops=None
-    )
+    trials = Trials(chain, PlanOptions())
     in_a_row = placement(**{f"n{at}": (at, at + 1) for at in range(stages)})
     trial = trials.estimated(in_a_row, placer="chain")
     served = trials.simulated(trial, seeds=(1,), span=Span(warm_up=2.0, window=2.0))

@@ -13,8 +13,9 @@ from planner.domain.rules import PlacementRules
 from planner.explanation import explain_min_cut, marginal_values
 from planner.larger_problems import with_one_more_node
 from planner.max_flow import max_flow
+from planner.objectives.trial import Trials
 from planner.plan_options import PlanOptions
-from planner.planning import objective_of, serving_trials
+from planner.planning import objective_of
 from planner.robust import Survival, survival
 from tests.examples import examples
 
@@ -252,7 +253,7 @@ def test_an_added_node_is_worth_the_best_range_in_the_best_component(data, parti
 
 def test_one_more_of_each_is_worth_what_is_served_with_it():
     options = PlanOptions()
-    trials = serving_trials(TWO_KINDS, options)
+    trials = Trials(TWO_KINDS, options)
     before = trials.score(PLACED).merit[0]
     values = {
         value.resource: value for value in marginal_values(TWO_KINDS, PLACED, options=options)
@@ -260,7 +261,7 @@ def test_one_more_of_each_is_worth_what_is_served_with_it():
     for resource, larger in with_one_more_node(TWO_KINDS):
         name = larger.cluster.nodes[-1].name
         served = [
-            serving_trials(larger, options).score(PLACED.with_node(name, held)).merit[0]
+            Trials(larger, options).score(PLACED.with_node(name, held)).merit[0]
             for held in set(PLACED.layers.values())
         ]
         assert values[resource].before_tokens_per_s == before

@@ -13,10 +13,11 @@ from planner.multi_model import ModelShare, plan_models
 from planner.multi_model.deal import gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import planned
 from planner.multi_model.exchange import exchange_nodes
+from planner.objectives.trial import Trials
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.stop import Stop
 from planner.plan_options import PlanOptions
-from planner.planning import NoPlacementFound, serving_trials
+from planner.planning import NoPlacementFound
 
 OPTIONS = PlanOptions(objective="flow", solver="highs", time_limit_s=20.0)
 BIG = tiny_problem([[90.0, 50.0], [90.0, 50.0], [40.0, 20.0], [40.0, 20.0]], num_layers=3)
@@ -81,7 +82,7 @@ def most_served(problem):
             continue
         if names not in trials_of:
             own = replace(problem, cluster=problem.cluster.without(everything - names))
-            trials_of[names] = serving_trials(own, PlanOptions())
+            trials_of[names] = Trials(own, PlanOptions())
         served = trials_of[names].score(placed).merit[0]
         best[names] = max(best.get(names, 0.0), served)
     return best

@@ -20,7 +20,6 @@ from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.feasibility import conform
 from planner.generate import generated_cluster
 from planner.max_flow import routing_weights
-from planner.objectives.goal import Goal, WithinLimits
 from planner.objectives.partitions import partitions
 from planner.objectives.search import LimitsNotKept, ServingSearch
 from planner.objectives.trial import Span, Trials
@@ -72,14 +71,8 @@ def found():
     return solve(progress=heard.append), tuple(heard)
 
 
-def trials(problem=PROBLEM, *, policy=RUNTIME_POLICY, goal=None) -> Trials:
-    return Trials(
-        problem,
-        goal=goal or Goal(),
-        policy=policy,
-        partial_inference=True,
-        max_hops=None,
-    )
+def trials(problem=PROBLEM, **options) -> Trials:
+    return Trials(problem, PlanOptions(**options))
 
 
 def test_a_component_that_pins_leave_without_a_layer_is_no_candidate():
@@ -259,8 +252,7 @@ def test_limits_may_bind_the_slow_requests_too():
     found = free.simulated(free.estimated(placed, placer="by hand"), seeds=(0,), span=span)
     limit = found.ttft.p95_s
     for percentile in ("p50", "p95"):
-        goal = WithinLimits(ttft_limit_s=limit, limit_percentile=percentile)
-        bound = trials(goal=goal)
+        bound = trials(objective="latency", ttft_limit_s=limit, limit_percentile=percentile)
         kept = bound.simulated(bound.estimated(placed, placer="by hand"), seeds=(0,), span=span)
         assert kept.ttft.at(percentile) <= limit
 

@@ -11,10 +11,11 @@ from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
+from planner.objectives.trial import Trials
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
-from planner.planning import compute_plan, serving_trials
+from planner.planning import compute_plan
 from planner.replanning import ReplanOptions, replan, unmoved_score, zero_moves
 from planner.replanning.around import Way, way_of
 
@@ -205,7 +206,7 @@ def served(problem, running=RUNNING, **options):
 
 def most_served(problem, *, most_layers, rules=NO_RULES):
     """By the estimate of every placement that loads so few layers."""
-    trials = serving_trials(problem, PlanOptions(rules=rules))
+    trials = Trials(problem, PlanOptions(rules=rules))
     return max(
         trials.score(placed).merit[0]
         for placed in all_placements(problem)

@@ -10,9 +10,9 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
+from planner.objectives.trial import Trials
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
-from planner.planning import serving_trials
 from planner.robust import compute_robust_plan, survival, survival_bounds_tokens_per_s
 from tests.examples import examples
 
@@ -129,7 +129,7 @@ def served_by_trying_everything(trials, layers):
     ids=["alike", "mixed"],
 )
 def test_a_robust_plan_for_decode_leaves_the_most_served_after_the_worst_loss(problem):
-    trials = serving_trials(problem, DECODE)
+    trials = Trials(problem, DECODE)
     best = max(served_by_trying_everything(trials, one) for one in all_placements(problem))
     robust = compute_robust_plan(problem, options=DECODE, cancel=NeverCancelled())
     left = served_by_trying_everything(trials, robust.plan.placement)
@@ -152,7 +152,7 @@ def test_what_components_without_the_lost_node_serve_survives():
     problem = tiny_problem([[50.0, 20.0]] * 3, num_layers=2)
     layers = placement(n0=(0, 2), n1=(0, 1), n2=(1, 2)).layers
     apart = Placement(layers=layers, components=(frozenset({"n0"}), frozenset({"n1", "n2"})))
-    alone = serving_trials(problem, DECODE).score(placement(n0=(0, 2))).merit[0]
+    alone = Trials(problem, DECODE).score(placement(n0=(0, 2))).merit[0]
     found = survival(problem, apart, options=DECODE)
     assert found.value == pytest.approx(alone)
     assert found.value > 0

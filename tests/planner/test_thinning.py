@@ -4,10 +4,9 @@ import pytest
 from tiny_problems import tiny_problem
 
 from planner.domain.placement import LayerRange, Placement
-from planner.domain.serving_policy import RUNTIME_POLICY
-from planner.objectives.goal import Goal
 from planner.objectives.thinning import thinned
 from planner.objectives.trial import Span, Trials
+from planner.plan_options import PlanOptions
 from planner.tuning.served import TrialTuning
 from planner.workload import demand as demand_module
 
@@ -46,13 +45,7 @@ def test_components_that_serve_apart_are_left_out_where_stages_are_narrow():
 @pytest.mark.slow
 def test_what_a_share_serves_stands_for_the_whole(monkeypatch):
     def served() -> float:
-        trials = Trials(
-            PROBLEM,
-            goal=Goal(),
-            policy=RUNTIME_POLICY,
-            partial_inference=True,
-            max_hops=None,
-        )
+        trials = Trials(PROBLEM, PlanOptions())
         found = trials.simulated(
             trials.estimated(STAGES, placer="stages"),
             seeds=(1, 2),

@@ -60,13 +60,7 @@ def start_plan_run(
     else:
         planner.check_rules(problem, options.rules)
     # Refuses an objective that the problem lacks something for: a price of a node.
-    planner.goal_for(
-        problem,
-        objective=options.objective,
-        ttft_limit_s=options.ttft_limit_s,
-        tpot_limit_s=options.tpot_limit_s,
-        demand_tokens_per_s=options.demand_tokens_per_s,
-    )
+    planner.goal_for(problem, options)
     return queue_run(
         problem_to_dict(problem),
         options,
