@@ -5,16 +5,18 @@ chosen for each method. On equal terms: a backlog limited by KV room alone, the 
 the same GPU and layers, a window of several request lifetimes, and online one load for all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.helix.artifact_routers import ArtifactRouting
 from benchmarks.helix.method import Method
+from benchmarks.helix.offline_feeder import OfflineFeeder
+from planner.simulator.feeders import Feeder, feeder_for
 from planner.simulator.forecast import Forecast
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.arrivals import like_counts, requests
-from planner.workload.demand import Arrivals, Backlog, Demand, PublishedFeeder
+from planner.workload.demand import Arrivals, Backlog, Demand
 from planner.workload.lengths import MEAN_OUTPUT_TOKENS, MEAN_PROMPT_TOKENS, published_lengths
 
 
@@ -38,15 +40,15 @@ class Readings:
 
     def offline_as_published(self, method: Method, *, seed: int) -> float:
         """Decode tokens/s in the artifact's window, ramp and all."""
-        lengths = published_lengths(seed)
-        demand: Demand = PublishedFeeder(lengths=lengths)
+        demand, feeder = Backlog(lengths=published_lengths(seed)), OfflineFeeder
         if method.requests is not None:
-            demand = closed_loop(method.requests, seed=seed)
+            demand, feeder = closed_loop(method.requests, seed=seed), feeder_for
             method = replace(method, policy=replace(method.policy, kv_high_water=1.0))
         span = self.parameters["offline"]
         return self._run(
             method,
             demand,
+            feeder=feeder,
             warm_up_s=span["warm_up_s"],
             window_s=span["window_s"],
             seed=seed,
@@ -104,12 +106,19 @@ class Readings:
         return Arrivals(requests=requests(times, published_lengths(seed)))
 
     def _run(
-        self, method: Method, demand: Demand, *, warm_up_s: float, window_s: float, seed: int
+        self,
+        method: Method,
+        demand: Demand,
+        *,
+        feeder: Callable[..., Feeder] = feeder_for,
+        warm_up_s: float,
+        window_s: float,
+        seed: int,
     ) -> Forecast:
-        makers: dict[str, Any] = {}
+        makers: dict[str, Any] = {"feeder_maker": feeder}
         if method.artifact_router is not None:
             routing = ArtifactRouting(method.artifact_router, seed=seed)
-            makers = {"engine_maker": routing.engine, "router_maker": routing.router}
+            makers |= {"engine_maker": routing.engine, "router_maker": routing.router}
         return simulate(
             method.problem,
             placement=method.placement,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.helix.offline_feeder import OfflineFeeder
 from benchmarks.helix.weights import balanced_weights
 from benchmarks.simulator.published_flow import published_weights, with_shared_cards
 from planner.commands.files import read_problem, read_text
@@ -30,7 +31,7 @@ from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, Serv
 from planner.serialization import published_placements_from_text
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.timing import attach_layer_times
-from planner.workload.demand import Backlog, PublishedFeeder
+from planner.workload.demand import Backlog
 from planner.workload.lengths import published_lengths
 
 PARAMETERS = Path(__file__).with_name("calibration.json")
@@ -128,7 +129,8 @@ def published_rates(
             placement=case.placement,
             routing_weights=weights,
             router="published",
-            demand=PublishedFeeder(lengths=published_lengths(seed)),
+            demand=Backlog(lengths=published_lengths(seed)),
+            feeder_maker=OfflineFeeder,
             policy=policy,
             partial_inference=case.partial_inference,
             options=options_of(parameters, "published"),

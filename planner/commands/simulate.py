@@ -233,7 +233,7 @@ def _document(
         "seed": parsed.seed,
         "timing": timing_source(problem),
         "max_flow_tokens_per_s": plan.flow.value_tokens_per_s,
-        **asdict(replace(forecast, nodes=dict(forecast.nodes), pipelines=())),
+        **asdict(replace(forecast, nodes=dict(forecast.nodes))),
     }
 
 

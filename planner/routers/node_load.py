@@ -38,19 +38,19 @@ class NodeLoad:
             total_of=self._tokens_at.__getitem__, clock=clock, memory_s=_MEMORY_S
         )
 
-    def admit(self, request: Hashable, pipeline: Pipeline, *, size: RequestSize) -> None:
-        """Count a new request, whose prompt was sent."""
-        self._enter(
-            request,
-            _UnderWay(pipeline=pipeline, prompt_tokens=size.prompt_tokens, is_queued=True),
-        )
+    def admit(
+        self, request: Hashable, pipeline: Pipeline, *, size: RequestSize, is_new: bool = True
+    ) -> None:
+        """Count a request whose prompt was sent.
 
-    def readmit(self, request: Hashable, pipeline: Pipeline, *, size: RequestSize) -> None:
-        """Count a request that starts again after its first token; it does not count as queued."""
-        self._enter(
-            request,
-            _UnderWay(pipeline=pipeline, prompt_tokens=size.prompt_tokens, is_queued=False),
+        One that starts again after its first token is not new, and does not count as queued.
+        """
+        self._under_way[request] = _UnderWay(
+            pipeline=pipeline, prompt_tokens=size.prompt_tokens, is_queued=is_new
         )
+        for stage in pipeline.stages:
+            self._running_at[stage.node] += 1
+            self._queued_at[stage.node] += is_new
 
     def first_token(self, request: Hashable) -> None:
         """Record that its prompt has passed every stage."""
@@ -80,12 +80,6 @@ class NodeLoad:
     def tokens_per_s(self, node: str) -> float | None:
         """Prompt and output tokens that passed the node lately; None before anything did."""
         return self._rates.tokens_per_s(node)
-
-    def _enter(self, request: Hashable, held: _UnderWay) -> None:
-        self._under_way[request] = held
-        for stage in held.pipeline.stages:
-            self._running_at[stage.node] += 1
-            self._queued_at[stage.node] += held.is_queued
 
     def _count(self, held: _UnderWay, tokens: int) -> None:
         held.counted += tokens

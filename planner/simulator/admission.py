@@ -63,14 +63,12 @@ class Admission:
         placement: Placement,
         prediction: OutputLengthEstimate,
         page_tokens: int | None,
-        recorded_pipelines: int,
         on_request: OnRequest | None,
     ) -> None:
         self._engine, self._router, self._kv, self._links = engine, router, kv, links
         self._load = load
         self._prediction = prediction
         self._page_tokens = page_tokens
-        self._recorded = recorded_pipelines
         self._on_request = on_request
         self._admitted = 0
         self._placement = placement
@@ -78,9 +76,7 @@ class Admission:
         self._preempted: list[int] = []
         self._prompt_components: dict[int, int] = {}
         self.prompts: Counter[int] = Counter()
-        self.pipelines: list[Pipeline] = []
         self.running = 0
-        self.dropped = 0
         self.reset_tallies()
 
     def reset_tallies(self) -> None:
@@ -230,12 +226,9 @@ class Admission:
         )
         self._kv.admit(number, pipeline, size=running.size)
         self.running += 1
-        if len(self.pipelines) < self._recorded:
-            self.pipelines.append(pipeline)
-        if running.has_first_token:
-            self._load.readmit(number, pipeline, size=running.size)
-        else:
-            self._load.admit(number, pipeline, size=running.size)
+        is_new = not running.has_first_token
+        self._load.admit(number, pipeline, size=running.size, is_new=is_new)
+        if is_new:
             component = self._placement.component_of(pipeline.stages[0].node)
             self._prompt_components[number] = component
             self.prompts[component] += 1

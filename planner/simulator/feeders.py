@@ -1,25 +1,16 @@
 """Feeders offer requests to the admission: as they arrive, or from a backlog."""
 
 import math
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from planner.domain.placement import Placement
-from planner.domain.problem import Problem
 from planner.routers.base import RequestSize, Router
 from planner.routers.kv_estimator import KvEstimator
 from planner.routers.waiting import kept_for
 from planner.simulator.admission import Admission
 from planner.simulator.compiled_engine import Engine
-from planner.simulator.engine import Occurrence, OccurrenceKind
-from planner.workload.demand import (
-    Arrivals,
-    Backlog,
-    Demand,
-    PublishedFeeder,
-    prompts_in_flight,
-)
+from planner.simulator.engine import Occurrence
+from planner.workload.demand import Arrivals, Backlog, Demand, prompts_in_flight
 from planner.workload.request import InvalidWorkload, Request
 
 
@@ -149,40 +140,6 @@ class BacklogFeeder:
             self._next = next(self._lengths, None)
 
 
-LayerUse: TypeAlias = Callable[[], float]
-"""The share of KV room that is reserved for the fullest layer, its nodes taken together."""
-
-
-class OfflineFeeder:
-    """The published simulator's feeder for offline runs; see PublishedFeeder."""
-
-    def __init__(
-        self, feeder: PublishedFeeder, admission: Admission, engine: Engine, layer_use: LayerUse
-    ) -> None:
-        self._feeder, self._admission, self._engine = feeder, admission, engine
-        self._layer_use = layer_use
-        self._due = deque(feeder.spacing_s * number for number in range(feeder.first_requests))
-
-    def due_s(self) -> float:
-        return self._due[0] if self._due else math.inf
-
-    def offer(self) -> None:
-        lengths = next(self._feeder.lengths, None)
-        arrival = self._due.popleft()
-        if lengths is not None:
-            request = Request(arrival_s=arrival, lengths=lengths)
-            if not self._admission.try_to_admit(request, self._admission.size_of(lengths)):
-                self._admission.dropped += 1
-
-    def idle(self) -> bool:
-        return not self._due
-
-    def hear(self, occurrence: Occurrence, *, may_let_in: bool) -> None:
-        is_prompt_done = occurrence.kind == OccurrenceKind.FIRST_TOKEN
-        if (is_prompt_done or may_let_in) and self._layer_use() <= self._feeder.feed_high_water:
-            self._due.append(self._engine.now + self._feeder.spacing_s)
-
-
 def feeder_for(
     demand: Demand,
     *,
@@ -190,31 +147,9 @@ def feeder_for(
     engine: Engine,
     router: Router,
     placement: Placement,
-    layer_use: LayerUse,
+    kv: KvEstimator,
 ) -> Feeder:
     """The feeder of a kind of demand; a backlog's begins at once."""
     if isinstance(demand, Arrivals):
         return ArrivalFeeder(demand, admission, router, placement)
-    if isinstance(demand, Backlog):
-        return BacklogFeeder(demand, admission, engine, placement)
-    return OfflineFeeder(demand, admission, engine, layer_use)
-
-
-def layer_use_of(
-    problem: Problem, placement: Placement, kv: KvEstimator, capacities: Mapping[str, float]
-) -> LayerUse:
-    """Fullness as the published feeder measures it: by layer, over its nodes' room per layer."""
-    room = [0.0] * problem.model.num_layers
-    for name, held in placement.layers.items():
-        for layer in range(held.first, held.end):
-            room[layer] += capacities[name] / len(held)
-
-    def fullest() -> float:
-        used = [0.0] * len(room)
-        for name, held in placement.layers.items():
-            share = kv.used_token_layers(name) / len(held)
-            for layer in range(held.first, held.end):
-                used[layer] += share
-        return max(part / whole for part, whole in zip(used, room, strict=True) if whole > 0)
-
-    return fullest
+    return BacklogFeeder(demand, admission, engine, placement)

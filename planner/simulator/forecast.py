@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.domain.pipeline import Pipeline
 from planner.simulator.engine import LEAST_EXPONENT, NUM_BUCKETS, SUB_BUCKETS, Counts, bucket_of
 
 
@@ -59,8 +58,7 @@ class Forecast:
     pages, or found none, and had to restart from the tokens known; `requests_failed` those that
     could not, or had to too often. TTFT and end-to-end times begin at the arrival and include
     `queue`. TPOT and end-to-end times are those of requests that finished in the window.
-    `convoy` is the nodes' mean, weighted by decodes. `pipelines` are the first routes taken, in
-    order, as many as were asked for; a restarted request takes another one.
+    `convoy` is the nodes' mean, weighted by decodes.
     """
 
     decode_tokens_per_s: float
@@ -82,8 +80,6 @@ class Forecast:
     window_s: float
     simulated_s: float
     events: int
-    dropped: int
-    pipelines: tuple[Pipeline, ...]
     requests_preempted: int = 0
     requests_failed: int = 0
 

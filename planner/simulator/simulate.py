@@ -27,7 +27,7 @@ from planner.routers.output_length import OutputLengthEstimate
 from planner.simulator.admission import Admission, FixedLength
 from planner.simulator.compiled_engine import Engine
 from planner.simulator.engine import EngineSetup
-from planner.simulator.feeders import feeder_for, layer_use_of
+from planner.simulator.feeders import Feeder, feeder_for
 from planner.simulator.forecast import Forecast, LinkForecast, NodeForecast, spread_of
 from planner.simulator.record import OnRequest
 from planner.simulator.translation import (
@@ -65,7 +65,6 @@ class SimulationOptions:
     page_tokens: Annotated[int, Range(1)] = 16
     fixed_output_tokens: Annotated[int, Range(1)] | None = None
     host_copy_s_per_byte: Annotated[float, Range(0)] = HOST_COPY_S_PER_BYTE
-    recorded_pipelines: Annotated[int, Range(0)] = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -84,13 +83,15 @@ def simulate(
     options: SimulationOptions | None = None,
     engine_maker: Callable[[EngineSetup], Engine] = Engine,
     router_maker: Callable[..., Router] = make_router,
+    feeder_maker: Callable[..., Feeder] = feeder_for,
     on_request: OnRequest | None = None,
 ) -> Forecast:
     """Serve the demand with this placement and report; the same arguments give the same forecast.
 
-    `router_maker` is called as `make_router` is. `on_request` hears of every request when it has
-    finished, in the warm-up too. Stops before the window's end when the demand is
-    exhausted and served. Raises InvalidPlacement, InvalidWorkload and InvalidSimulation.
+    `router_maker` is called as `make_router` is, `feeder_maker` as `feeder_for`. `on_request` hears
+    of every request when it has finished, in the warm-up too. Stops before the window's end when
+    the demand is exhausted and served. Raises InvalidPlacement, InvalidWorkload and
+    InvalidSimulation.
     """
     options = options or SimulationOptions()
     check_placement(problem, placement)
@@ -142,16 +143,15 @@ def simulate(
         links=links,
         prediction=prediction,
         page_tokens=options.page_tokens if options.fixed_output_tokens is None else None,
-        recorded_pipelines=options.recorded_pipelines,
         on_request=on_request,
     )
-    feeder = feeder_for(
+    feeder = feeder_maker(
         demand,
         admission=admission,
         engine=engine,
         router=chosen_router,
         placement=placement,
-        layer_use=layer_use_of(problem, placement, kv, capacities),
+        kv=kv,
     )
 
     def run_until(end_s: float) -> bool:
@@ -240,6 +240,4 @@ def _forecast(
         window_s=seconds,
         simulated_s=engine.now,
         events=counted.events,
-        dropped=admission.dropped,
-        pipelines=tuple(admission.pipelines),
     )

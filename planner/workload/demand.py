@@ -40,19 +40,4 @@ class Backlog:
         check_fields(self, error=InvalidWorkload)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PublishedFeeder:
-    """How the published simulator feeds its offline runs, for comparison with its figures.
-
-    `first_requests` come `spacing_s` apart. Whenever a prompt or a request is done and no layer's
-    nodes have reserved more than `feed_high_water` of their KV room together, one more comes
-    `spacing_s` later. What then finds no route is dropped.
-    """
-
-    lengths: Iterator[Lengths]
-    first_requests: int = 20
-    spacing_s: float = 0.1
-    feed_high_water: float = 0.8
-
-
-Demand: TypeAlias = Arrivals | Backlog | PublishedFeeder
+Demand: TypeAlias = Arrivals | Backlog

@@ -144,10 +144,8 @@ class Admission:
         if pipeline is None:
             return False
         serving.kv.admit(request.id, pipeline, size=request.size)
-        if not request.token_times:
-            serving.load.admit(request.id, pipeline, size=request.size)
-        else:
-            serving.load.readmit(request.id, pipeline, size=request.size)
+        is_new = not request.token_times
+        serving.load.admit(request.id, pipeline, size=request.size, is_new=is_new)
         request.follow(pipeline, now=now)
         self.running[request.id] = request
         self.stats.routed(request)

@@ -28,7 +28,7 @@ def test_who_waits_for_a_first_token_is_queued_at_every_stage() -> None:
 
 def test_who_begins_anew_runs_but_waits_for_no_first_token() -> None:
     load = NodeLoad(clock=lambda: 0.0)
-    load.readmit(1, LONG, size=SIZE)
+    load.admit(1, LONG, size=SIZE, is_new=False)
     assert [load.in_flight("b"), load.queued("b")] == [1, 0]
     load.release(1, total_tokens=101)
     assert [load.in_flight("b"), load.queued("b")] == [0, 0]

@@ -277,6 +277,7 @@ def test_a_request_that_enters_a_node_in_the_middle_joins_the_batch_there():
     problem = cluster_problem([(1.0, 0.1), (1.0, 0.1)], num_layers=4)
     placement = placed((0, 2), (0, 4))
     weights = {"source": {"n0": 1.0, "n1": 1.0}, "n0": {"n1": 1.0}, "n1": {"sink": 1.0}}
+    finished = []
     forecast = simulate(
         problem,
         placement=placement,
@@ -284,9 +285,10 @@ def test_a_request_that_enters_a_node_in_the_middle_joins_the_batch_there():
         demand=at(0.0, 0.0, prompt_tokens=100, output_tokens=1),
         policy=PLAIN,
         partial_inference=True,
-        options=dataclasses.replace(NO_COPY, recorded_pipelines=2),
+        options=NO_COPY,
+        on_request=finished.append,
     )
-    assert sorted(len(pipeline.stages) for pipeline in forecast.pipelines) == [1, 2]
+    assert sorted(len(record.pipeline.stages) for record in finished) == [1, 2]
     # Both run layers 0 and 1 apart in 2 s. n1 goes on alone with 2 and 3 for 2 s, for what n0 sends
     # takes 0.1 s to come; then it runs 2 and 3 for that one.
     assert forecast.simulated_s == pytest.approx(6.0, abs=0.02)

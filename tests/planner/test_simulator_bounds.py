@@ -14,11 +14,13 @@ from simulated_clusters import (
     with_shared_bandwidth,
 )
 
+from benchmarks.helix.offline_feeder import OfflineFeeder
 from benchmarks.helix.python_engine import PythonEngine
 from planner.routers.choice import ROUTER_NAMES
+from planner.simulator.feeders import feeder_for
 from planner.simulator.simulate import SimulationOptions, simulate
 from planner.workload.arrivals import poisson, requests
-from planner.workload.demand import Arrivals, Backlog, PublishedFeeder
+from planner.workload.demand import Arrivals, Backlog
 from tests.examples import examples
 
 
@@ -40,7 +42,7 @@ def test_the_compiled_engine_forecasts_what_the_engine_in_python_does(seed, poli
         if kind == 0:
             return Backlog(lengths=endless, prompts_in_flight=5)
         if kind == 1:
-            return PublishedFeeder(lengths=endless)
+            return Backlog(lengths=endless)
         return Arrivals(requests=requests(poisson(rate_per_s=3.0, seed=seed), endless))
 
     compiled, in_python = (
@@ -55,9 +57,9 @@ def test_the_compiled_engine_forecasts_what_the_engine_in_python_does(seed, poli
             options=SimulationOptions(
                 warm_up_s=2.0,
                 window_s=4.0,
-                recorded_pipelines=1000,
                 fixed_output_tokens=[None, 1][seed % 2],
             ),
+            feeder_maker=OfflineFeeder if kind == 1 else feeder_for,
             **engine,
         )
         for engine in ({}, {"engine_maker": PythonEngine})

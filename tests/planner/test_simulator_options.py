@@ -61,7 +61,6 @@ def test_what_cannot_be_simulated_is_refused_with_the_reason():
         {"page_tokens": 0},
         {"fixed_output_tokens": 0},
         {"host_copy_s_per_byte": float("nan")},
-        {"recorded_pipelines": -1},
     ],
 )
 def test_options_outside_their_range_are_refused(changes):

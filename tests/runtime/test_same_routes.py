@@ -7,7 +7,7 @@ the same order from scripted stages, and decides everything else itself.
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from coordinator_doubles import (
@@ -27,7 +27,8 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem, Workload
 from planner.domain.profile import ComputeProfile
 from planner.domain.serving_policy import ServingPolicy
-from planner.routers.choice import ROUTER_NAMES, RouterName
+from planner.routers.base import Router
+from planner.routers.choice import ROUTER_NAMES, RouterName, make_router
 from planner.simulator.compiled_engine import Engine
 from planner.simulator.engine import EngineSetup, Occurrence, OccurrenceKind
 from planner.simulator.simulate import SimulationOptions, simulate
@@ -154,6 +155,21 @@ def simulated(
     wanted: list[Request], placement: Placement, weights: object, router: RouterName
 ) -> tuple[Recorder, tuple[Pipeline, ...]]:
     recorders: list[Recorder] = []
+    pipelines: list[Pipeline] = []
+
+    def routing(*arguments: Any, **options: Any) -> Router:
+        """A router that adds what it chooses to the pipelines."""
+        chosen = make_router(*arguments, **options)
+        choose = chosen.choose
+
+        def recorded(*of: Any, **around: Any) -> Pipeline | None:
+            pipeline = choose(*of, **around)
+            if pipeline is not None:
+                pipelines.append(pipeline)
+            return pipeline
+
+        chosen.choose = recorded
+        return chosen
 
     def recording(setup: EngineSetup) -> Recorder:
         recorders.append(Recorder(Engine(setup)))
@@ -168,15 +184,14 @@ def simulated(
         policy=POLICY,
         partial_inference=True,
         router=router,
-        options=SimulationOptions(
-            warm_up_s=0.0, window_s=1e4, page_tokens=4, recorded_pipelines=10 * len(wanted), seed=1
-        ),
+        options=SimulationOptions(warm_up_s=0.0, window_s=1e4, page_tokens=4, seed=1),
         engine_maker=recording,
+        router_maker=routing,
     )
     assert forecast.requests_finished == len(wanted)
     assert forecast.requests_preempted > 0
-    assert len(forecast.pipelines) == len(wanted) + forecast.requests_preempted
-    return recorders[0], forecast.pipelines
+    assert len(pipelines) == len(wanted) + forecast.requests_preempted
+    return recorders[0], tuple(pipelines)
 
 
 def replayed(

@@ -39,9 +39,7 @@ _FORECAST = TypeAdapter(planner.Forecast)
 def forecast_to_json(forecast: planner.Forecast) -> dict[str, Any]:
     """Plain JSON values; of the links only those that carried something."""
     used = tuple(link for link in forecast.links if link.bytes_per_s > 0)
-    values: dict[str, Any] = _FORECAST.dump_python(
-        replace(forecast, links=used, pipelines=()), mode="json"
-    )
+    values: dict[str, Any] = _FORECAST.dump_python(replace(forecast, links=used), mode="json")
     return values
 
 
