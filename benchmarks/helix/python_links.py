@@ -23,7 +23,7 @@ from benchmarks.helix.python_state import (
     Node,
     Share,
 )
-from planner.simulator.engine import EngineSetup, Transmission
+from planner.simulator.engine import EngineSetup
 
 
 class Foresee(Protocol):
@@ -75,9 +75,7 @@ class PythonLinks:
 
     def lane(self, item: Item) -> int:
         """The lane of what an item sends; without lanes all goes by the first."""
-        if self._setup.transmission == Transmission.FIFO or not item.tokens:
-            return DECODES
-        return PROMPTS
+        return PROMPTS if self._setup.decodes_first and item.tokens else DECODES
 
     def send(self, messages: Messages) -> None:
         for message in messages.in_order:
@@ -91,18 +89,12 @@ class PythonLinks:
         link.waiting += 1
         if link.active[DECODES] is None and link.active[PROMPTS] is None:
             self._begin(link)
-        elif self._setup.transmission == Transmission.TWO_LANES:
-            if link.active[lane] is None:
-                self._share(link)
         elif lane == DECODES and link.due_lane == PROMPTS:
             self._interrupt(link)
         link.waiting_peak = max(link.waiting_peak, link.waiting)
 
     def _begin(self, link: Link) -> None:
         """Give the idle link its next message, or the rest of a prompt's."""
-        if self._setup.transmission == Transmission.TWO_LANES:
-            self._share(link)
-            return
         decodes, prompts = link.queues[DECODES], link.queues[PROMPTS]
         prompt_waits = bool(prompts) or link.active[PROMPTS] is not None
         self._occupy(link, is_sending=bool(decodes) or prompt_waits)
@@ -116,27 +108,9 @@ class PythonLinks:
             link.overtaken = 0
             if link.active[PROMPTS] is None:
                 self._load(link, PROMPTS)
-            piece = 0.0
-            if self._setup.transmission == Transmission.JUST_IN_TIME:
-                piece = self._just_in_time_bytes(link)
-            elif decodes:
-                piece = self._setup.piece_bytes
-            self._drive(link, PROMPTS, piece=piece)
+            self._drive(link, PROMPTS, piece=self._setup.piece_bytes if decodes else 0.0)
         else:
             link.due_lane = NO_LANE
-
-    def _just_in_time_bytes(self, link: Link) -> float:
-        """What fits before the sender's decodes come (MoLink §4.2, cases 1 and 2).
-
-        An idle sender (case 3) has no finishing time to wait for: the least piece.
-        """
-        least = self._setup.piece_bytes
-        if link.source == len(self._nodes):
-            return least
-        sender = self._nodes[link.source]
-        if not (sender.batch and sender.has_decodes):
-            return least
-        return max(least, (sender.busy_until - self._clock()) * link.pace)
 
     def _load(self, link: Link, lane: int) -> None:
         message = link.queues[lane].popleft()
@@ -160,33 +134,6 @@ class PythonLinks:
             link.piece = piece
             self._due_at(link, link.since + (piece - link.sent) / link.pace)
 
-    def _share(self, link: Link) -> None:
-        """Two lanes: load what waits, and share the bandwidth between lanes that have something."""
-        self._progress(link)
-        for lane in (DECODES, PROMPTS):
-            if link.active[lane] is None and link.queues[lane]:
-                self._load(link, lane)
-        lanes_in_use = sum(message is not None for message in link.active)
-        self._occupy(link, is_sending=lanes_in_use > 0)
-        share = self._setup.lane_share
-        rates = (share, 1.0 - share) if lanes_in_use == 2 else (1.0, 1.0)
-        link.due_lane, due = NO_LANE, math.inf
-        for lane in (DECODES, PROMPTS):
-            link.rate[lane] = rates[lane] * link.pace
-            if link.active[lane] is not None:
-                finish = self._clock() + link.left[lane] / link.rate[lane]
-                if finish < due:
-                    link.due_lane, due = lane, finish
-        if link.due_lane != NO_LANE:
-            self._due_at(link, due)
-
-    def _progress(self, link: Link) -> None:
-        for lane in (DECODES, PROMPTS):
-            if link.active[lane] is not None:
-                sent = (self._clock() - link.since) * link.rate[lane]
-                link.left[lane] = max(0.0, link.left[lane] - sent)
-        link.since = self._clock()
-
     def _occupy(self, link: Link, *, is_sending: bool) -> None:
         """The link begins to send or falls silent: each that shares bandwidth with it gets another
         pace."""
@@ -205,10 +152,6 @@ class PythonLinks:
         """Go on at another pace with what is under way."""
         if pace == link.pace:
             return
-        if self._setup.transmission == Transmission.TWO_LANES:
-            link.pace = pace
-            self._share(link)
-            return
         link.sent += (self._clock() - link.since) * link.pace
         link.since, link.pace = self._clock(), pace
         size = link.piece or link.left[link.due_lane]
@@ -225,9 +168,7 @@ class PythonLinks:
             return
         link.account(self._clock())
         lane = link.due_lane
-        if self._setup.transmission == Transmission.TWO_LANES:
-            self._progress(link)
-        elif link.piece > 0:
+        if link.piece > 0:
             link.left[lane] -= link.piece
             self._begin(link)
             return

@@ -159,7 +159,7 @@ class Link:
         self.bandwidth, self.latency = bandwidth, latency
         self.queues: tuple[deque[Message], deque[Message]] = (deque(), deque())
         self.active: list[Message | None] = [None, None]
-        self.left, self.rate = [0.0, 0.0], [0.0, 0.0]
+        self.left = [0.0, 0.0]
         self.since = self.piece = self.sent = 0.0  # `sent` of the piece or message before `since`
         self.shares: list[Share] = []
         self.is_sending = False

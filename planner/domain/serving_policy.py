@@ -1,13 +1,13 @@
 """Serving policy of a forecast: how nodes batch, links transmit and requests are admitted."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from planner.domain.errors import InvalidProblem
 from planner.domain.limits import Range, check_fields
 
 Messages = Literal["per_request", "grouped"]
-Transmission = Literal["fifo", "decode_first", "two_lanes", "just_in_time"]
+Transmission = Literal["fifo", "decode_first"]
 ReturnPath = Literal["coordinator", "first_stage"]
 _FROM_ONE, _SHARE = Range(1), Range(0, 1, above=True)
 
@@ -23,16 +23,16 @@ class ServingPolicy:
     runtime does: how often its step fits into the time requests are away, at most so often.
     `published_batch_limits`: a step also keeps to the profile's `batch_limits`.
     `messages`: one for each request, or one for each step and next hop. `transmission`: "fifo" in
-    one queue per link, "decode_first" lets decodes overtake waiting prompts, "two_lanes" gives
-    decodes `decode_lane_share` of the bandwidth while both wait, "just_in_time" is MoLink §4.1 and
-    §4.2. A prompt on its way makes room for decodes after at most `piece_bytes` (None: never);
-    after `starvation_limit` decode messages that overtook it a piece goes first (MoLink's N; None:
-    no limit). `return_path`: a new token reaches the first stage by way of the coordinator, or
-    straight from the last stage, which notifies the coordinator as well ("first_stage"; without a
-    link from last to first it is sent by way of the coordinator). `kv_high_water` is the share of
-    KV room up to which requests are admitted.
+    one queue per link, "decode_first" lets decodes overtake waiting prompts. A prompt on its way
+    makes room for decodes after at most `piece_bytes` (None: never); after `starvation_limit`
+    decode messages that overtook it a piece goes first (MoLink's N; None: no limit). `return_path`:
+    a new token reaches the first stage by way of the coordinator, or straight from the last stage,
+    which notifies the coordinator as well ("first_stage"; without a link from last to first it is
+    sent by way of the coordinator). `kv_high_water` is the share of KV room up to which requests
+    are admitted. Plan files may still have the `former_keys`.
     """
 
+    former_keys: ClassVar[tuple[str, ...]] = ("decode_lane_share",)
     prompt_chunk_tokens: Annotated[int, _FROM_ONE] | None
     decode_cap_divisor: Annotated[float, _FROM_ONE] | None
     decode_cap_floor: Annotated[int, _FROM_ONE] = 16
@@ -40,7 +40,6 @@ class ServingPolicy:
     published_batch_limits: bool
     messages: Messages
     transmission: Transmission
-    decode_lane_share: Annotated[float, _SHARE] = 0.3
     piece_bytes: Annotated[float, _FROM_ONE] | None = 65536.0
     starvation_limit: Annotated[int, _FROM_ONE] | None = None
     return_path: ReturnPath = "coordinator"

@@ -28,11 +28,10 @@ class Model:
     (see `fixed_point`). Where no other node holds the same layers, a visit takes at least one step
     of all requests that gathered, with `lone_residual_weight` in place of `residual_weight`.
     `link_queue_weight` is how much longer prompts queue on a link than independent chunks would,
-    since they come in bursts; `link_wait_weight` the same for what waits
-    behind whole prompts. No more than `prompts_in_flight` prompts are under way. `decode_share` < 1
-    is a decode lane's; `prompts_first`, `grouped` and `straight_back` are 1 or 0: one queue per
-    link, one message per step and next hop, new tokens from the last stage to the first without
-    the coordinator between. No limit is infinity.
+    since they come in bursts; `link_wait_weight` the same for what waits behind whole prompts. No
+    more than `prompts_in_flight` prompts are under way. `prompts_first`, `grouped` and
+    `straight_back` are 1 or 0: one queue per link, one message per step and next hop, new tokens
+    from the last stage to the first without the coordinator between. No limit is infinity.
     """
 
     prompt_tokens: float
@@ -52,7 +51,6 @@ class Model:
     activation_bytes: float
     token_bytes: float
     piece_bytes: float
-    decode_share: float
     prompts_first: float
     grouped: float
     straight_back: float
@@ -106,7 +104,6 @@ def model_of(
         activation_bytes=spec.activation_bytes_per_token,
         token_bytes=spec.token_bytes,
         piece_bytes=math.inf if policy.piece_bytes is None else policy.piece_bytes,
-        decode_share=policy.decode_lane_share if policy.transmission == "two_lanes" else 1.0,
         prompts_first=1.0 if policy.transmission == "fifo" else 0.0,
         grouped=1.0 if policy.messages == "grouped" else 0.0,
         straight_back=1.0 if policy.return_path == "first_stage" else 0.0,

@@ -141,8 +141,6 @@ static double round_trip_s(const Model *model, const Load *load, const State *st
         if (model->prompts_first > 0)
             wait = (decodes * message + prompts * model->link_wait_weight * chunk) / 2
                    / (1 - decodes - prompts);
-        else if (model->decode_share < 1)
-            wait += message * prompts * (1 / model->decode_share - 1);
         else
             wait += prompts * smaller(chunk, model->piece_bytes / bandwidth) / 2;
         if (tail < 0 || head < 0) outer += share * (load->latency[edge] + message + wait);

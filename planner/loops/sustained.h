@@ -12,7 +12,7 @@ typedef struct {
     double squares_ratio;
     double link_queue_weight, link_wait_weight;
     double step_overhead_s, copy_s_per_token, activation_bytes, token_bytes;
-    double piece_bytes, decode_share, prompts_first, grouped, straight_back, chunks_per_prompt;
+    double piece_bytes, prompts_first, grouped, straight_back, chunks_per_prompt;
     double cap_floor, cap_divisor, most_micro_batches;
     double prompts_in_flight, tpot_limit_s, ttft_limit_s;
 } Model;

@@ -49,12 +49,12 @@ def record_from(
 ) -> Record:
     """A key for every field but those `given`; one whose field has a default may be missing.
 
-    The section may have the keys `besides`, too. Raises InvalidProblem, also for what the class
-    refuses.
+    The section may have the keys `besides` and the `former_keys` of the class, too. Raises
+    InvalidProblem, also for what the class refuses.
     """
     given = given or {}
     types = {key: found for key, found in _types_of(kind).items() if key not in given}
-    section.allow_only(*types, *besides)
+    section.allow_only(*types, *besides, *getattr(kind, "former_keys", ()))
     values = {
         key: value_from(section.value(key), section.path_of(key), hint)
         for key, (hint, may_be_missing) in types.items()

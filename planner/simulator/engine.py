@@ -70,21 +70,13 @@ class NodeSetup:
     shared_s: float
 
 
-class Transmission(IntEnum):
-    """Order of decodes and prompts on a link."""
-
-    FIFO = 0
-    DECODE_FIRST = 1
-    TWO_LANES = 2
-    JUST_IN_TIME = 3
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineSetup:
     """Nodes, bandwidths that links share, and the policy in the order of the C struct `Policy`.
 
-    0 means none for `chunk_tokens`, `cap_divisor`, `most_micro_batches` and `starvation_limit`.
-    `measures_waits` of requests at their stages, which costs time.
+    With `decodes_first` decodes overtake prompts on links. 0 means none for `chunk_tokens`,
+    `cap_divisor`, `most_micro_batches` and `starvation_limit`. `measures_waits` of requests at
+    their stages, which costs time.
     """
 
     chunk_tokens: int
@@ -92,8 +84,7 @@ class EngineSetup:
     most_micro_batches: float
     cap_floor: int
     grouped: bool
-    transmission: Transmission
-    lane_share: float
+    decodes_first: bool
     piece_bytes: float
     starvation_limit: int
     page_tokens: int

@@ -23,16 +23,8 @@ from planner.simulator.engine import (
     NodeSetup,
     StageVisit,
     StepTimes,
-    Transmission,
 )
 from planner.timing import latency_s, layer_times_of
-
-_TRANSMISSIONS = {
-    "fifo": Transmission.FIFO,
-    "decode_first": Transmission.DECODE_FIRST,
-    "two_lanes": Transmission.TWO_LANES,
-    "just_in_time": Transmission.JUST_IN_TIME,
-}
 
 
 class LinkMissing(InvalidPlacement):
@@ -124,8 +116,7 @@ def engine_setup(
         cap_divisor=policy.decode_cap_divisor or 0.0,
         cap_floor=policy.decode_cap_floor,
         grouped=policy.messages == "grouped",
-        transmission=_TRANSMISSIONS[policy.transmission],
-        lane_share=policy.decode_lane_share,
+        decodes_first=policy.transmission == "decode_first",
         piece_bytes=policy.piece_bytes or 0.0,
         starvation_limit=policy.starvation_limit or 0,
         page_tokens=page_tokens,

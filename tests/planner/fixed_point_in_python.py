@@ -355,8 +355,6 @@ class _Cluster:
         if model.prompts_first > 0:
             wait = (decodes * message + prompts * model.link_wait_weight * chunk) / 2
             wait /= 1 - decodes - prompts
-        elif model.decode_share < 1:
-            wait += message * prompts * (1 / model.decode_share - 1)
         else:
             piece = min(chunk, model.piece_bytes / bandwidth)
             wait += prompts * piece / 2

@@ -30,8 +30,7 @@ POLICIES = (
     replace(RUNTIME_POLICY, prompt_chunk_tokens=40, decode_cap_floor=2),
     replace(RUNTIME_POLICY, prompt_chunk_tokens=64, piece_bytes=900.0, starvation_limit=2),
     replace(RUNTIME_POLICY, prompt_chunk_tokens=None, piece_bytes=None),
-    replace(RUNTIME_POLICY, transmission="two_lanes", messages="per_request"),
-    replace(RUNTIME_POLICY, transmission="just_in_time", piece_bytes=500.0, step_overhead_s=0.001),
+    replace(RUNTIME_POLICY, piece_bytes=500.0, step_overhead_s=0.001, messages="per_request"),
     replace(MEASURED, messages="per_request"),
 )
 NO_COPY = SimulationOptions(warm_up_s=0.0, window_s=1000.0, host_copy_s_per_byte=0.0)

@@ -17,7 +17,6 @@ typedef int32_t i32;
 
 enum { STEP_DONE, LINK_DUE, ARRIVAL, REFUSED };        /* kinds of events */
 enum { FIRST_TOKEN = 1, FINISHED, OUTGROWN, PREEMPTED }; /* kinds of occurrences */
-enum { FIFO, DECODE_FIRST, TWO_LANES, JUST_IN_TIME };  /* transmission */
 enum { NO_LANE = -1, DECODES, PROMPTS };
 enum { SAME_NODE = -2, VIA_COORDINATOR = -1 }; /* instead of the link back to the first stage */
 
@@ -121,7 +120,7 @@ typedef struct {
 
 typedef struct {
     double bandwidth, latency, pace, since, sent, piece, changed_s;
-    double left[2], rate[2];
+    double left[2];
     List queue[2];
     i32 active[2], open[2]; /* open: the message that the present step is filling */
     i32 source, target, due_lane, version, is_sending, num_shares;
@@ -144,8 +143,8 @@ typedef struct {
 typedef struct {
     i64 chunk_tokens;
     double cap_divisor, most_micro_batches;
-    i64 cap_floor, grouped, transmission;
-    double lane_share, piece_bytes;
+    i64 cap_floor, grouped, decodes_first;
+    double piece_bytes;
     i64 starvation_limit, page_tokens, measures_waits;
     double overhead_s, copy_s_per_token, activation_bytes, token_bytes;
 } Policy;

@@ -17,7 +17,7 @@ void account_link(Link *link, double now) {
 }
 
 i32 lane_of(const Engine *e, i32 item) {
-    return e->policy.transmission == FIFO || !e->items[item].tokens ? DECODES : PROMPTS;
+    return e->policy.decodes_first && e->items[item].tokens ? PROMPTS : DECODES;
 }
 
 static void append(Engine *e, List *list, i32 message) {
@@ -108,16 +108,9 @@ static double fair_pace(const Engine *e, const Link *link) {
     return pace;
 }
 
-static void share(Engine *e, i32 number);
-
 static void set_pace(Engine *e, i32 number, double pace) {
     Link *link = &e->links[number];
     if (pace == link->pace) return;
-    if (e->policy.transmission == TWO_LANES) {
-        link->pace = pace;
-        share(e, number);
-        return;
-    }
     link->sent += (e->now - link->since) * link->pace;
     link->since = e->now;
     link->pace = pace;
@@ -141,55 +134,8 @@ static void occupy(Engine *e, i32 number, int is_sending) {
     }
 }
 
-static void progress(Engine *e, Link *link) {
-    for (i32 lane = DECODES; lane <= PROMPTS; lane++) {
-        if (link->active[lane] < 0) continue;
-        double left = link->left[lane] - (e->now - link->since) * link->rate[lane];
-        link->left[lane] = left > 0.0 ? left : 0.0;
-    }
-    link->since = e->now;
-}
-
-static void share(Engine *e, i32 number) {
-    Link *link = &e->links[number];
-    progress(e, link);
-    for (i32 lane = DECODES; lane <= PROMPTS; lane++)
-        if (link->active[lane] < 0 && link->queue[lane].first >= 0) load(e, link, lane);
-    int lanes_in_use = (link->active[DECODES] >= 0) + (link->active[PROMPTS] >= 0);
-    occupy(e, number, lanes_in_use > 0);
-    double rates[2] = {1.0, 1.0}, soonest = INFINITY;
-    if (lanes_in_use == 2) {
-        rates[DECODES] = e->policy.lane_share;
-        rates[PROMPTS] = 1.0 - e->policy.lane_share;
-    }
-    link->due_lane = NO_LANE;
-    for (i32 lane = DECODES; lane <= PROMPTS; lane++) {
-        link->rate[lane] = rates[lane] * link->pace;
-        if (link->active[lane] < 0) continue;
-        double finish = e->now + link->left[lane] / link->rate[lane];
-        if (finish < soonest) {
-            link->due_lane = lane;
-            soonest = finish;
-        }
-    }
-    if (link->due_lane != NO_LANE) due(e, number, soonest);
-}
-
-static double just_in_time_bytes(const Engine *e, const Link *link) {
-    double least = e->policy.piece_bytes;
-    if (link->source == e->num_nodes) return least;
-    const Node *sender = &e->nodes[link->source];
-    if (!sender->busy || !sender->has_decodes) return least;
-    double bytes = (sender->busy_until - e->now) * link->pace;
-    return bytes > least ? bytes : least;
-}
-
 static void begin(Engine *e, i32 number) {
     Link *link = &e->links[number];
-    if (e->policy.transmission == TWO_LANES) {
-        share(e, number);
-        return;
-    }
     int decodes = link->queue[DECODES].first >= 0;
     int prompt_waits = link->queue[PROMPTS].first >= 0 || link->active[PROMPTS] >= 0;
     occupy(e, number, decodes || prompt_waits);
@@ -202,12 +148,7 @@ static void begin(Engine *e, i32 number) {
     } else if (prompt_waits) {
         link->overtaken = 0;
         if (link->active[PROMPTS] < 0) load(e, link, PROMPTS);
-        double piece = 0.0;
-        if (e->policy.transmission == JUST_IN_TIME)
-            piece = just_in_time_bytes(e, link);
-        else if (decodes)
-            piece = e->policy.piece_bytes;
-        drive(e, number, PROMPTS, piece);
+        drive(e, number, PROMPTS, decodes ? e->policy.piece_bytes : 0.0);
     } else {
         link->due_lane = NO_LANE;
     }
@@ -233,9 +174,7 @@ void enqueue(Engine *e, i32 message) {
     link->waiting++;
     if (link->active[DECODES] < 0 && link->active[PROMPTS] < 0)
         begin(e, number);
-    else if (e->policy.transmission == TWO_LANES) {
-        if (link->active[lane] < 0) share(e, number);
-    } else if (lane == DECODES && link->due_lane == PROMPTS)
+    else if (lane == DECODES && link->due_lane == PROMPTS)
         interrupt(e, number);
     if (link->waiting > link->counted.waiting_peak) link->counted.waiting_peak = link->waiting;
 }
@@ -245,9 +184,7 @@ void link_due(Engine *e, i32 number, i32 version) {
     if (version != link->version) return;
     account_link(link, e->now);
     i32 lane = link->due_lane;
-    if (e->policy.transmission == TWO_LANES) {
-        progress(e, link);
-    } else if (link->piece > 0) {
+    if (link->piece > 0) {
         link->left[lane] -= link->piece;
         begin(e, number);
         return;
