@@ -6,7 +6,7 @@ rounded to whole tokens/s.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import permutations
 
 from planner.domain.cluster import Cluster, Link, Node
@@ -60,23 +60,12 @@ PROFILES: Mapping[str, ComputeProfile] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratedNetwork:
-    """Bandwidth and one-way latency of every pair of nodes, inside a region and between two."""
-
-    inside_gbit_per_s: float = 10.0
-    between_mbit_per_s: float = 100.0
-    inside_latency_s: float = 0.001
-    between_latency_s: float = 0.05
-
-
 def generated_cluster(
     *,
     num_nodes: int,
     num_regions: int,
     seed: int,
     mix: Mapping[str, float] = PUBLISHED_MIX,
-    network: GeneratedNetwork | None = None,
     unevenness: float = 0.0,
 ) -> Problem:
     """A cluster of `num_nodes`, dealt to regions of equal size by chance; the same for a seed.
@@ -98,7 +87,6 @@ def generated_cluster(
     chance = random.Random(seed)  # noqa: S311 - a test cluster, not a secret
     kinds = _kinds(num_nodes, mix)
     chance.shuffle(kinds)
-    network = network or GeneratedNetwork()
     return Problem(
         name=f"generated-{num_nodes}-nodes-{num_regions}-regions-seed-{seed}",
         model=LLAMA_70B,
@@ -115,7 +103,7 @@ def generated_cluster(
                 )
                 for index, kind in enumerate(kinds)
             ),
-            region_links=_region_links(num_regions, network),
+            region_links=_region_links(num_regions),
         ),
         source="planner.generate",
     )
@@ -134,37 +122,19 @@ def _kinds(num_nodes: int, mix: Mapping[str, float]) -> list[str]:
 def _uneven(profile: ComputeProfile, unevenness: float, chance: random.Random) -> ComputeProfile:
     if unevenness == 0:
         return profile
-    return ComputeProfile(
-        name=profile.name,
-        gpu=profile.gpu,
-        vram_bytes=profile.vram_bytes,
-        max_layers=profile.max_layers,
-        tokens_per_s=tuple(
-            speed * chance.uniform(1 - unevenness, 1 + unevenness) for speed in profile.tokens_per_s
-        ),
-        kv_capacity_token_layers=profile.kv_capacity_token_layers,
-        memory=profile.memory,
+    speeds = tuple(
+        speed * chance.uniform(1 - unevenness, 1 + unevenness) for speed in profile.tokens_per_s
     )
+    return replace(profile, tokens_per_s=speeds)
 
 
-def _region_links(num_regions: int, network: GeneratedNetwork) -> tuple[Link, ...]:
+def _region_links(num_regions: int) -> tuple[Link, ...]:
+    """Links between all nodes of a region, and slower ones between two regions."""
     regions = [f"region-{number}" for number in range(num_regions)]
-    inside = [
-        Link(
-            source=region,
-            target=region,
-            bandwidth_bytes_per_s=bytes_per_s_from_gbit_per_s(network.inside_gbit_per_s),
-            latency_s=network.inside_latency_s,
-        )
-        for region in regions
-    ]
-    between = [
-        Link(
-            source=source,
-            target=target,
-            bandwidth_bytes_per_s=bytes_per_s_from_mbit_per_s(network.between_mbit_per_s),
-            latency_s=network.between_latency_s,
-        )
-        for source, target in permutations(regions, 2)
-    ]
-    return (*inside, *between)
+    inside, between = bytes_per_s_from_gbit_per_s(10.0), bytes_per_s_from_mbit_per_s(100.0)
+    qualities = [(region, region, inside, 0.001) for region in regions]
+    qualities += [(source, target, between, 0.05) for source, target in permutations(regions, 2)]
+    return tuple(
+        Link(source=source, target=target, bandwidth_bytes_per_s=bandwidth, latency_s=latency_s)
+        for source, target, bandwidth, latency_s in qualities
+    )

@@ -1,6 +1,6 @@
 """A problem with one more of each resource: a node of every kind, 10 % of a limiting bandwidth."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from planner.capacity import max_layers
@@ -40,26 +40,14 @@ def with_more_bandwidth(problem: Problem, flow: Flow) -> Iterator[tuple[str, Pro
         for edge in flow.min_cut.edges
     ]
     for source, target in sorted({(s, t) for s, t in ends_of_cut if (s, t) in named}):
-        links = tuple(
-            _wider(link) if (link.source, link.target) == (source, target) else link
-            for link in cluster.links
-        )
-        yield (
-            f"+10 % of link {source} -> {target}",
-            replace(problem, cluster=replace(cluster, links=links)),
-        )
+        wider = replace(cluster, links=_wider(cluster.links, source, target))
+        yield f"+10 % of link {source} -> {target}", replace(problem, cluster=wider)
     pairs = {
         (cluster.region_of(s), cluster.region_of(t)) for s, t in ends_of_cut if (s, t) not in named
     }
     for source, target in sorted(pairs):
-        links = tuple(
-            _wider(link) if (link.source, link.target) == (source, target) else link
-            for link in cluster.region_links
-        )
-        yield (
-            f"+10 % of every link {source} -> {target}",
-            replace(problem, cluster=replace(cluster, region_links=links)),
-        )
+        wider = replace(cluster, region_links=_wider(cluster.region_links, source, target))
+        yield f"+10 % of every link {source} -> {target}", replace(problem, cluster=wider)
     for name in flow.min_cut.shared:
         shared = tuple(
             replace(share, bandwidth_bytes_per_s=share.bandwidth_bytes_per_s * _MORE_BANDWIDTH)
@@ -67,14 +55,18 @@ def with_more_bandwidth(problem: Problem, flow: Flow) -> Iterator[tuple[str, Pro
             else share
             for share in cluster.shared
         )
-        yield (
-            f"+10 % of shared bandwidth {name}",
-            replace(problem, cluster=replace(cluster, shared=shared)),
-        )
+        wider = replace(cluster, shared=shared)
+        yield f"+10 % of shared bandwidth {name}", replace(problem, cluster=wider)
 
 
-def _wider(link: Link) -> Link:
-    return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * _MORE_BANDWIDTH)
+def _wider(links: Iterable[Link], source: str, target: str) -> tuple[Link, ...]:
+    """The links, of which that from source to target has more bandwidth."""
+    return tuple(
+        replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * _MORE_BANDWIDTH)
+        if (link.source, link.target) == (source, target)
+        else link
+        for link in links
+    )
 
 
 def with_a_twin(cluster: Cluster, node: Node) -> Cluster:

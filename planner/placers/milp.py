@@ -139,7 +139,7 @@ def _solved(
         watcher=_PhaseWatch(board, built=built, proves_bounds=proves_bounds, stop=phase.stop),
     )
     board.used(solved.solver)
-    return solved.outcome.cause
+    return solved.cause
 
 
 def _phases(board: Board, *, seed: int) -> Iterator[_Phase]:

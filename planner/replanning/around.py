@@ -135,7 +135,7 @@ class Around:
         goal = search.share * self._front.most_value
         cheapest = self._front.cheapest_from(goal)
         if cheapest is None or cheapest.moved_bytes == 0:
-            search.is_done = True
+            search.failures = tuned.PATIENCE
             return
         layers = self._front.layers_to_load(cheapest.placement)
         annealing, _ = self._annealings[number % len(self._annealings)]
@@ -150,7 +150,8 @@ class Around:
         is_cheaper = self._front.layers_to_load(end) < layers
         if is_cheaper and min(coverage_tokens_per_s(self._problem, end)) >= goal:
             self._front.offer(end, method=ANNEALED)
-        search.learn(cheapest, self._front.cheapest_from(goal))
+        after = self._front.cheapest_from(goal)
+        search.learn(after is not None and after.moved_bytes < cheapest.moved_bytes)
 
     def _raise_flow(
         self, search: "_BudgetSearch", *, number: int, fresh: ReplanPoint | None
@@ -161,26 +162,29 @@ class Around:
             starts.append(before.placement)
         if fresh is not None:
             starts.append(fresh.placement)
-        goal = self._front.most_value
-        is_close = before is not None and before.flow_tokens_per_s >= tuned.GOAL_SHARES[1] * goal
+        reached, goal = 0.0 if before is None else before.flow_tokens_per_s, self._front.most_value
+        is_close = before is not None and reached >= tuned.GOAL_SHARES[1] * goal
         turn, which = divmod(number, len(self._annealings))
         annealing, hotness = self._annealings[which]
         way = way_of(turn, num_hotness=len(hotness), num_starts=len(starts))
         end = annealing.attempt(
             starts[way.start],
-            target_tokens_per_s=search.target_above(before, goal_tokens_per_s=goal),
+            target_tokens_per_s=search.target_above(reached, goal_tokens_per_s=goal),
             budget_layers=search.budget_layers,
             hotness=hotness[way.hotness],
             effort=1.0 if way.is_short or is_close else self._long_effort,
             seed=self._options.plan.seed + number,
         )
         coverage = min(coverage_tokens_per_s(self._problem, end))
-        if before is None or coverage > before.flow_tokens_per_s:
+        if before is None or coverage > reached:
             flow = self._front.offer(end, method=ANNEALED).flow_tokens_per_s
             self._coverage_misleads |= flow < coverage * (1 - tuned.MISLED_SHARE)
         if self._coverage_misleads:
             self._climb(search, number=number)
-        search.learn(before, self._front.best_within(search.budget_layers))
+        after = self._front.best_within(search.budget_layers)
+        search.learn(
+            after is not None and (before is None or after.flow_tokens_per_s > reached * (1 + 1e-6))
+        )
 
     def _climb(self, search: "_BudgetSearch", *, number: int) -> None:
         best = self._front.best_within(search.budget_layers)
@@ -198,38 +202,35 @@ class Around:
 
 
 @dataclass(slots=True, kw_only=True)
-class _BudgetSearch:
-    """Search state of one budget: raises its flow towards the goal; ends after many failures."""
+class _Search:
+    """A search that ends after many failures."""
+
+    failures: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.failures >= tuned.PATIENCE
+
+    def learn(self, has_gained: bool) -> None:
+        self.failures = 0 if has_gained else self.failures + 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _BudgetSearch(_Search):
+    """Raises the flow of one budget towards the goal."""
 
     budget_layers: int
-    failures: int = 0
-    is_done: bool = False
 
-    def target_above(self, best: ReplanPoint | None, *, goal_tokens_per_s: float) -> float:
+    def target_above(self, reached: float, *, goal_tokens_per_s: float) -> float:
         """The next of the goal's shares; where that fails, every third time only half as far."""
-        reached = best.flow_tokens_per_s if best is not None else 0.0
         least = reached * (1 + tuned.LEAST_GAIN)
         shares = [share * goal_tokens_per_s for share in tuned.GOAL_SHARES]
         following = next((flow for flow in shares if flow > least), reached * (1 + tuned.STEP))
         return (reached + following) / 2 if self.failures % 3 == 2 else following
 
-    def learn(self, before: ReplanPoint | None, after: ReplanPoint | None) -> None:
-        gained = after is not None and (
-            before is None or after.flow_tokens_per_s > before.flow_tokens_per_s * (1 + 1e-6)
-        )
-        self.failures = 0 if gained else self.failures + 1
-        self.is_done = self.failures >= tuned.PATIENCE
-
 
 @dataclass(slots=True, kw_only=True)
-class _GoalSearch:
-    """Search state of one share of the best flow: reduces bytes; ends after many failures."""
+class _GoalSearch(_Search):
+    """Reduces the bytes of one share of the best flow."""
 
     share: float
-    failures: int = 0
-    is_done: bool = False
-
-    def learn(self, before: ReplanPoint, after: ReplanPoint | None) -> None:
-        fell = after is not None and after.moved_bytes < before.moved_bytes
-        self.failures = 0 if fell else self.failures + 1
-        self.is_done = self.failures >= tuned.PATIENCE

@@ -35,28 +35,27 @@ class InstanceSpeed:
 
     def request_s(self, size: RequestSize) -> float | None:
         """Its share of the time of as many requests like it as fit (equations 5 and 6)."""
-        if self.latency is None:
-            return None
-        batch = min(self.most_requests, max(1, self.kv_room_tokens // size.total_tokens))
-        seconds = self.latency.batch_s(
-            batch=batch,
-            input_tokens=size.prompt_tokens,
-            output_tokens=max(1, size.predicted_output_tokens),
-        )
-        return seconds / batch
+        batch = self._ideal_batch(size)
+        seconds = self._batch_s(size, batch=batch)
+        return None if seconds is None else seconds / batch
 
     def finish_s(self, size: RequestSize, *, under_way: int) -> float | None:
         """Seconds for the request in a batch with `under_way` like it; None if unknown."""
+        batch = min(self._ideal_batch(size), under_way + 1)
+        seconds = self._batch_s(size, batch=batch)
+        return None if seconds is None else seconds * (under_way + 1) / batch
+
+    def _ideal_batch(self, size: RequestSize) -> int:
+        return min(self.most_requests, max(1, self.kv_room_tokens // size.total_tokens))
+
+    def _batch_s(self, size: RequestSize, *, batch: int) -> float | None:
         if self.latency is None:
             return None
-        ideal = min(self.most_requests, max(1, self.kv_room_tokens // size.total_tokens))
-        batch = min(ideal, under_way + 1)
-        seconds = self.latency.batch_s(
+        return self.latency.batch_s(
             batch=batch,
             input_tokens=size.prompt_tokens,
             output_tokens=max(1, size.predicted_output_tokens),
         )
-        return seconds * (under_way + 1) / batch
 
 
 class LoadAwareInstances(InstanceRouter):

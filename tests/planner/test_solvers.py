@@ -196,7 +196,7 @@ def test_where_the_licence_is_too_small_highs_solves_and_the_answer_says_why(nam
     assert solved.solver == (
         "highs (gurobi: model too large for size-limited licence: 2001 variables, 1 rows)"
     )
-    assert solved.outcome.upper_bound == pytest.approx(7.0)
+    assert solved.upper_bound == pytest.approx(7.0)
     assert objective(model, watcher.solutions[-1]) == pytest.approx(7.0)
 
 
@@ -205,7 +205,7 @@ def test_where_gurobi_is_not_installed_highs_solves_and_the_answer_says_so(monke
     model = knapsack([2.0, 1.0], [1.0, 1.0], 1.0)
     solved = solve("gurobi", model, start=None, limits=LIMITS, watcher=Recorder())
     assert solved.solver.startswith("highs (gurobi: not installed")
-    assert solved.outcome.upper_bound == pytest.approx(2.0)
+    assert solved.upper_bound == pytest.approx(2.0)
 
 
 @both_solvers
@@ -247,7 +247,7 @@ def test_highs_when_demanded_is_not_asked_twice():
     model = knapsack([2.0, 1.0], [1.0, 1.0], 1.0)
     solved = solve("highs", model, start=None, limits=LIMITS, watcher=Recorder())
     assert solved.solver == "highs"
-    assert math.isfinite(solved.outcome.upper_bound)
+    assert math.isfinite(solved.upper_bound)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -103,7 +103,7 @@ def packing_model(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveLimits:
-    """When a solver stops by itself; one thread unless the machine is ours.
+    """When a solver stops by itself.
 
     `node_limit` ends it after so many branches, whatever the time; None sets no such limit.
     """
@@ -112,7 +112,6 @@ class SolveLimits:
     relative_gap: float
     seed: int
     node_limit: int | None = None
-    threads: int = 1
 
 
 class SolveWatcher(Protocol):
@@ -150,7 +149,8 @@ class LastSolution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveOutcome:
-    """The end of a solve and the bound proven by then."""
+    """The end of a solve, the bound proven by then and, in words, the solver and why that one."""
 
     upper_bound: float
     cause: StopCause
+    solver: str = ""

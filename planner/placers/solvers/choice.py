@@ -1,7 +1,7 @@
 """Which solver runs: HiGHS, or Gurobi where it is installed and its licence allows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -17,14 +17,6 @@ from planner.placers.solvers.base import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolvedBy:
-    """An outcome and, in words, the solver it came from and why."""
-
-    outcome: SolveOutcome
-    solver: str
-
-
 def solve(
     name: SolverName,
     model: MixedIntegerModel,
@@ -32,7 +24,7 @@ def solve(
     start: Sequence[float] | None = None,
     limits: SolveLimits,
     watcher: SolveWatcher,
-) -> SolvedBy:
+) -> SolveOutcome:
     """Solve by `name`; where Gurobi cannot run, HiGHS does, and `solver` of the answer says why.
 
     "auto" is HiGHS where Gurobi is not installed. On pattern programs of the published clusters
@@ -45,12 +37,12 @@ def solve(
     if name == "gurobi" or (name == "auto" and find_spec("gurobipy")):
         try:
             gurobi = _gurobi()
-            outcome = gurobi.solve(model, start=start, limits=limits, watcher=watcher)
-            return SolvedBy(outcome=outcome, solver=gurobi.NAME)
+            outcome: SolveOutcome = gurobi.solve(model, start=start, limits=limits, watcher=watcher)
+            return replace(outcome, solver=gurobi.NAME)
         except SolverUnavailable as error:
             solver = f"{highs.NAME} (gurobi: {error})"
     outcome = highs.solve(model, start=start, limits=limits, watcher=watcher)
-    return SolvedBy(outcome=outcome, solver=solver)
+    return replace(outcome, solver=solver)
 
 
 def _gurobi() -> ModuleType:

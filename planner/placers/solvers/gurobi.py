@@ -123,7 +123,7 @@ def _silent_environment() -> gp.Env:
 
 
 def _set_parameters(native: gp.Model, limits: SolveLimits) -> None:
-    native.Params.Threads = limits.threads
+    native.Params.Threads = 1
     native.Params.TimeLimit = max(0.0, limits.time_limit_s)
     native.Params.MIPGap = limits.relative_gap
     # Our bounds come from outside and are tight; the work is in finding solutions.

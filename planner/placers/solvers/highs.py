@@ -84,7 +84,7 @@ def _attach(solver: highspy.Highs, channel: SolverChannel) -> None:
 def _set_options(solver: highspy.Highs, limits: SolveLimits) -> None:
     for option, value in (
         ("output_flag", False),
-        ("threads", limits.threads),
+        ("threads", 1),
         ("time_limit", max(0.0, limits.time_limit_s)),
         ("mip_rel_gap", limits.relative_gap),
         ("random_seed", limits.seed % 2**31),
