@@ -35,8 +35,7 @@ def users(request: HttpRequest) -> HttpResponse:
     keys = Count("apikey", filter=Q(apikey__revoked_at__isnull=True), distinct=True)
     rows = get_user_model().objects.annotate(num_keys=keys).order_by("username")
     rows = rows.prefetch_related("grants__cluster", "groups")
-    page, governs = page_of(request, rows), governs_site(request)
-    return form_page(request, "access/users.html", form, link=link, page=page, governs=governs)
+    return form_page(request, "access/users.html", form, link=link, page=page_of(request, rows))
 
 
 @never_cache
@@ -56,7 +55,6 @@ def user(request: HttpRequest, row: Any) -> HttpResponse:
         grants=row.grants.select_related("cluster"),
         groups=row.groups.prefetch_related("grants__cluster").order_by("name"),
         sessions=sessions.own_sessions(row),
-        governs=governs_site(request),
     )
 
 
@@ -92,17 +90,13 @@ def withdraw(request: HttpRequest, grant: Grant) -> HttpResponse:
     """Take a role back; of one on a cluster an administrator of the cluster may."""
     roles_of_holders.withdraw(grant)
     messages.success(request, _("The role is taken back."))
-    from_cluster = request.POST.get("from") == "cluster" or not governs_site(request)
+    governs_site = rights_of_request(request).site >= Role.ADMIN.rank
+    from_cluster = request.POST.get("from") == "cluster" or not governs_site
     if grant.cluster_id is not None and from_cluster:
         return redirect("cluster-access", pk=grant.cluster_id)
     if grant.user_id is not None:
         return redirect("user", pk=grant.user_id)
     return redirect("group", pk=grant.group_id)
-
-
-def governs_site(request: HttpRequest) -> bool:
-    """True if the requester is a site administrator."""
-    return rights_of_request(request).site >= Role.ADMIN.rank
 
 
 @never_cache
@@ -116,8 +110,7 @@ def groups(request: HttpRequest) -> HttpResponse:
         return redirect("group", pk=made.pk)
     rows = Group.objects.annotate(num_members=Count("user", distinct=True))
     shown = rows.prefetch_related("grants__cluster").order_by("name")
-    governs = governs_site(request)
-    return form_page(request, "access/groups.html", form, groups=shown, governs=governs)
+    return form_page(request, "access/groups.html", form, groups=shown)
 
 
 @never_cache
@@ -143,7 +136,6 @@ def group(request: HttpRequest, row: Group) -> HttpResponse:
         "members_form": members_form,
         "members": row.user_set.order_by("username"),
         "grants": row.grants.select_related("cluster"),
-        "governs": governs_site(request),
     }
     status = 422 if sent is not None else 200
     return render(request, "access/group.html", context, status=status)
@@ -173,7 +165,6 @@ def cluster_access(request: HttpRequest, cluster: Any) -> HttpResponse:
         form,
         cluster=cluster,
         grants=Grant.objects.select_related("user", "group").filter(cluster=cluster),
-        governs=rights_of_request(request).on(cluster.pk) >= Role.ADMIN.rank,
     )
 
 

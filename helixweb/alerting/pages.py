@@ -37,8 +37,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
     rows = Alert.objects.within(request).select_related("rule", "cluster").order_by("-pk")
     clusters = Cluster.objects.within(request)
     topics = ",".join(f"cluster:{cluster.pk}" for cluster in clusters)
-    more = {"section": "alerts", "topics": topics}
-    return list_page(request, "alerting/alerts.html", rows, filters=AlertFilter, **more)
+    return list_page(request, "alerting/alerts.html", rows, filters=AlertFilter, topics=topics)
 
 
 @needs(VIEWER)
@@ -90,8 +89,8 @@ def rules(request: HttpRequest) -> HttpResponse:
     """`?cluster=`: of one; a new cluster gets the usual ones when it is first looked at."""
     rows = AlertRule.objects.within(request).select_related("cluster").prefetch_related("channels")
     rows = rows.order_by("cluster__name", "name")
-    more = {"section": "alerts", "clusters": Cluster.objects.within(request)}
-    return list_page(request, "alerting/rules.html", rows, filters=RuleFilter, **more)
+    clusters = Cluster.objects.within(request)
+    return list_page(request, "alerting/rules.html", rows, filters=RuleFilter, clusters=clusters)
 
 
 class RulePages(AlertingPages):
@@ -117,7 +116,6 @@ def _channels(request: HttpRequest, *, secret: str = "", of: Channel | None = No
     """The list of channels, with the new `secret` of one, which is shown only once."""
     rows = Channel.objects.within(request).select_related("cluster")
     context = {
-        "section": "alerts",
         "clusters": Cluster.objects.within(request),
         "channels": rows.order_by("cluster__name", "name"),
         "secret": secret,
@@ -171,8 +169,8 @@ def silences(request: HttpRequest) -> HttpResponse:
     """The list of current and past silences."""
     rows = Silence.objects.within(request).select_related("cluster", "rule", "created_by")
     clusters = Cluster.objects.within(request)
-    more: dict[str, Any] = {"section": "alerts", "clusters": clusters, "now": timezone.now()}
-    return list_page(request, "alerting/silences.html", rows, **more)
+    now = timezone.now()
+    return list_page(request, "alerting/silences.html", rows, clusters=clusters, now=now)
 
 
 class SilencePages(AlertingPages):
@@ -208,9 +206,7 @@ def delivery_log(request: HttpRequest) -> HttpResponse:
     """`?channel=`: the newest first, with every try."""
     rows = Delivery.objects.within(request).select_related("channel__cluster").order_by("-pk")
     rows = rows.prefetch_related("attempts")
-    return list_page(
-        request, "alerting/deliveries.html", rows, filters=DeliveryFilter, section="alerts"
-    )
+    return list_page(request, "alerting/deliveries.html", rows, filters=DeliveryFilter)
 
 
 @needs(change=OPERATOR, row=Delivery)

@@ -34,7 +34,7 @@ def requests(request: HttpRequest) -> HttpResponse:
         return render(request, "monitoring/_live_requests.html", {"live": live})
     return list_page(
         request, "monitoring/requests.html", traced_requests(request),
-        filters=RequestFilter, section="requests", live=live,
+        filters=RequestFilter, live=live,
     )  # fmt: skip
 
 
@@ -81,7 +81,6 @@ def traced_request(request: HttpRequest, number: str) -> HttpResponse:
     trace = trace_of(row)
     total_s = sum(part.seconds for part in trace.parts)
     context = {
-        "section": "requests",
         "row": row,
         "trace": trace,
         "chart": gantt(trace),

@@ -51,7 +51,6 @@ def overview(request: HttpRequest) -> HttpResponse:
     topics += [f"cluster:{line['cluster'].pk}" for line in view["lines"]]
     context: dict[str, Any] = {
         "view": view,
-        "section": "overview",
         "topics": ",".join(topics),
     }
     if is_refresh:

@@ -8,7 +8,6 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
@@ -51,7 +50,7 @@ def profiles(request: HttpRequest) -> HttpResponse:
     found = found.order_by("model__name", "cluster__name", "name", "pk")
     shown = filtered(request, found, ProfileFilter)
     rows = list(shown["page"])
-    context = {**shown, "profiles": rows, "speed": profile_speed(rows), "now": timezone.now()}
+    context = {**shown, "profiles": rows, "speed": profile_speed(rows)}
     return render(request, "inventory/profiles.html", context)
 
 
@@ -66,7 +65,6 @@ def profile(request: HttpRequest, row: Profile) -> HttpResponse:
         "memory": profiles_memory([row]),
         "nodes": nodes.aggregate(count=Count("pk"))["count"],
         "versions": version_lines(row),
-        "now": timezone.now(),
     }
     return render(request, "inventory/profile.html", context)
 
