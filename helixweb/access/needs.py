@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils.cache import add_never_cache_headers
 from django.views.decorators.http import require_http_methods
 
 from helixweb.access.roles import Role
@@ -69,7 +70,8 @@ def needs(
     by: str = "pk",
     **actions: Need,
 ) -> Callable[[ViewT], ViewT]:
-    """Declare what a view needs; a function also answers no other methods than those declared.
+    """Declare what a view needs; a function also answers no other methods than those declared, and
+    what it only shows is kept by no cache.
 
     `row`: as `of`, and the function gets the row in place of its id.
     """
@@ -82,10 +84,25 @@ def needs(
         if not isinstance(view, type):
             methods = ["GET"] * (look is not None) + ["POST"] * (change is not None)
             declared = require_http_methods(methods)(declared)
+            if change is None:
+                declared = _of_now(declared)
         declared.needs = needed
         return declared  # type: ignore[no-any-return]
 
     return declare
+
+
+def _of_now(view: Callable[..., Any]) -> Callable[..., Any]:
+    """The view; no cache keeps what it shows, unless it says how long."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        response = view(request, *args, **kwargs)
+        if not response.has_header("Cache-Control"):
+            add_never_cache_headers(response)
+        return response
+
+    return answer
 
 
 def _with_row(view: Callable[..., Any], needed: Needs) -> Callable[..., Any]:

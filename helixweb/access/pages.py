@@ -191,7 +191,6 @@ def revoke_api_key(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("api-keys")
 
 
-@never_cache
 @needs(OWN)
 def log_ins(request: HttpRequest) -> HttpResponse:
     """The user's own sessions."""

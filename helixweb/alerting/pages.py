@@ -9,7 +9,6 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.alerting import deliveries, services
@@ -41,7 +40,6 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER)
-@never_cache
 def bell(request: HttpRequest) -> HttpResponse:
     """The number of firing alerts that are not acknowledged."""
     count = services.unattended(Alert.objects.within(request)).count()
@@ -84,7 +82,6 @@ class AlertingPages(ResourcePages):
 
 
 @needs(VIEWER)
-@never_cache
 def rules(request: HttpRequest) -> HttpResponse:
     """`?cluster=`: of one; a new cluster gets the usual ones when it is first looked at."""
     rows = AlertRule.objects.within(request).select_related("cluster").prefetch_related("channels")
@@ -124,7 +121,7 @@ def _channels(request: HttpRequest, *, secret: str = "", of: Channel | None = No
     return render(request, "alerting/channels.html", context)
 
 
-channels = needs(OPERATOR)(never_cache(_channels))
+channels = needs(OPERATOR)(_channels)
 
 
 class ChannelPages(AlertingPages):
@@ -164,7 +161,6 @@ def channel_secret(request: HttpRequest, row: Channel) -> HttpResponse:
 
 
 @needs(VIEWER)
-@never_cache
 def silences(request: HttpRequest) -> HttpResponse:
     """The list of current and past silences."""
     rows = Silence.objects.within(request).select_related("cluster", "rule", "created_by")
@@ -201,7 +197,6 @@ def silence_end(request: HttpRequest, row: Silence) -> HttpResponse:
 
 
 @needs(OPERATOR)
-@never_cache
 def delivery_log(request: HttpRequest) -> HttpResponse:
     """`?channel=`: the newest first, with every try."""
     rows = Delivery.objects.within(request).select_related("channel__cluster").order_by("-pk")

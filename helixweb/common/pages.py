@@ -11,7 +11,6 @@ from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
-from django.views.decorators.cache import never_cache
 
 from helixweb.common.events import latest_id
 from helixweb.common.spreadsheets import cell
@@ -63,9 +62,8 @@ def list_page(
 
 
 def follows_events(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A page that shows events after `request.last_event_id`; caches never keep it."""
+    """A page that shows events after `request.last_event_id`."""
 
-    @never_cache
     @wraps(view)
     def page(request: Any, *args: Any, **more: Any) -> HttpResponse:
         request.last_event_id = latest_id()  # before the page's rows are read

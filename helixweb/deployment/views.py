@@ -9,7 +9,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.options import initial_of, options_from
@@ -222,7 +221,6 @@ def cluster_measure(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 @needs(VIEWER, row=Cluster)
-@never_cache
 def node_log(request: HttpRequest, cluster: Cluster, node_pk: int) -> HttpResponse:
     """The lines alone, for a page that follows; `?level=` and `?lines=`."""
     node = get_object_or_404(cluster.nodes, pk=node_pk)

@@ -7,7 +7,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.gantt import gantt
@@ -23,7 +22,6 @@ from runtime.protocol.request_trace import PartPhase, RequestTrace
 
 
 @needs(VIEWER)
-@never_cache
 def requests(request: HttpRequest) -> HttpResponse:
     """The list of requests. Filters, order and page are in the URL; invalid filters are ignored.
 
@@ -61,7 +59,6 @@ def _live(scope: Any, *, now: datetime) -> dict[str, Any]:
 
 
 @needs(VIEWER)
-@never_cache
 def traced_request(request: HttpRequest, number: str) -> HttpResponse:
     """One request by its 16 hex digits."""
     row = (

@@ -9,7 +9,6 @@ from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common.models import Event
@@ -110,7 +109,6 @@ def monitor(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER)
-@never_cache
 def monitor_chart(request: HttpRequest, name: str) -> JsonResponse:
     """`?cluster=&range=&kind=`: what monitor.js draws again: "heat", "flow-measured", "flow-load".
 
@@ -152,7 +150,6 @@ def predictions(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @needs(VIEWER)
-@never_cache
 def playground(request: HttpRequest) -> HttpResponse:
     """`?deployment=`: chat with what is deployed."""
     context = {

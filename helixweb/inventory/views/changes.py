@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.log_readers import LogReader
 from helixweb.access.needs import VIEWER, needs
@@ -78,7 +77,6 @@ def _rows(reader: LogReader) -> QuerySet[Change]:
 
 
 @needs(VIEWER)
-@never_cache
 def changes(request: HttpRequest) -> HttpResponse:
     """Filtered by the query."""
     reader = LogReader.of(request)
@@ -91,7 +89,6 @@ def changes(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER)
-@never_cache
 def changes_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The lines that the filters leave, all of them, the newest first."""
     reader = LogReader.of(request)

@@ -10,7 +10,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common.pages import by_htmx, follows_events, list_page
@@ -152,7 +151,6 @@ def _join_progress(request: HttpRequest, row: Cluster, token_pk: int) -> HttpRes
 
 
 @needs(VIEWER)
-@never_cache
 def join_tokens(request: HttpRequest) -> HttpResponse:
     """The newest first; secrets are shown once, where they are made."""
     tokens = (

@@ -10,7 +10,6 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.page_refusals import refusals_shown
@@ -43,7 +42,6 @@ class ProfileFilter(ListFilter):
 
 
 @needs(VIEWER)
-@never_cache
 def profiles(request: HttpRequest) -> HttpResponse:
     """Filtered by the address; the speeds of its page are drawn."""
     found = Profile.objects.within(request).select_related("cluster", "model")
@@ -55,7 +53,6 @@ def profiles(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER, row=Profile)
-@never_cache
 def profile(request: HttpRequest, row: Profile) -> HttpResponse:
     """A profile's page: its curve, its memory, and the nodes that use it."""
     nodes = Node.unscoped.filter(cluster=row.cluster_id, profile_name=row.name)

@@ -18,7 +18,6 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import never_cache
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.common.jobs import KINDS
@@ -38,7 +37,6 @@ SIZE_LIMIT = 2000
 
 
 @needs(VIEWER)
-@never_cache
 def jobs_page(request: HttpRequest) -> HttpResponse:
     """`?kind=`, `?status=`: what waits, runs, failed."""
     kind, status = request.GET.get("kind", ""), request.GET.get("status", "")
@@ -55,7 +53,6 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
 
 
 @needs(VIEWER)
-@never_cache
 def about(request: HttpRequest) -> HttpResponse:
     """Versions, solvers with their licences, database, and how much there is of everything."""
     context = {
