@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -85,7 +84,7 @@ class ModelBackend:
     def behind_layers(self, step: Items[Work], hidden_TD: Tensor) -> Callable[[], StepResult]:
         """What becomes of the rows of a step that runs through its layers; called, it waits for
         them."""
-        host, sampled, failed = self._runner.host, dict[int, _Sampled](), dict[int, Reason]()
+        host, sampled, failed = self._runner.host, dict[int, SampledRow](), dict[int, Reason]()
         ends, end = [], 0
         for index, work in enumerate(step):
             end += work.chunk.n_tokens
@@ -100,19 +99,19 @@ class ModelBackend:
         picked: Callable[[], list[Drawn | None]] = list
         if sampled:
             logits_RV = self._runner.logits(host.rows_at(hidden_TD, ends))
-            picked = SamplingBatch([each.row for each in sampled.values()]).start(logits_RV, host)
+            picked = SamplingBatch(list(sampled.values())).start(logits_RV, host)
 
         def result() -> StepResult:
             rows = left(failed)
             drawn = {}
-            for (index, each), pick in zip(sampled.items(), picked(), strict=True):
+            for (index, row), pick in zip(sampled.items(), picked(), strict=True):
                 if pick is None:
                     request = step[index].sequence.key.request
                     logger.error("request %d: its logits leave no token to pick", request)
                     failed[index] = Reason.NOT_A_NUMBER
                     continue
                 try:
-                    drawn[index] = each.drawn(pick)
+                    drawn[index] = row.drawn(pick)
                 except GrammarError as error:
                     failed[index] = _grammar_failed(step[index], error)
             return StepResult(rows=rows, drawn=drawn, failed=failed)
@@ -160,17 +159,17 @@ class ModelBackend:
                 failed[index] = Reason.NOT_A_NUMBER
         return failed
 
-    def _sampled(self, work: Work) -> "_Sampled":
+    def _sampled(self, work: Work) -> SampledRow:
         """How the row behind `work` is sampled. Raises GrammarError."""
         sampling = work.sampling
         grammar = self._grammar(work)
-        row = SampledRow(
+        return SampledRow(
             sampling=sampling,
             position=work.chunk.end,
             history=self._history(work.sequence.key, sampling),
             allowed=None if grammar is None else grammar.allowed(),
+            grammar=grammar,
         )
-        return _Sampled(row=row, grammar=grammar)
 
     def _history(self, key: RequestKey, sampling: Sampling) -> TokenHistory | None:
         if not sampling.has_penalties:
@@ -201,24 +200,6 @@ def _grammar_failed(work: Work, error: GrammarError) -> Reason:
     if isinstance(error, GrammarUnavailable):
         return Reason.STAGE_ERROR
     return Reason.GRAMMAR_FAILED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sampled:
-    """A row that is sampled, and the grammar that its request follows."""
-
-    row: SampledRow
-    grammar: Grammar | None
-
-    def drawn(self, pick: Drawn) -> Drawn:
-        """Take note of the token, and of the end of its grammar. Raises GrammarError."""
-        history, grammar = self.row.history, self.grammar
-        if history is not None:
-            history.add(pick.token_id)
-        if grammar is None:
-            return pick
-        grammar.accept(pick.token_id)
-        return replace(pick, is_final=grammar.is_complete)
 
 
 class _HostRows:

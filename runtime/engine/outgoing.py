@@ -1,5 +1,6 @@
 """Packs the results of a step into messages: one per next hop, one per receiver of tokens."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
@@ -17,28 +18,6 @@ class Outgoing:
 
     peer: str
     message: Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """The token that follows the chunk of `work`, and whether and why it is the last one."""
-
-    work: Work
-    drawn: Drawn
-    reason: Reason
-
-
-def finish_reason(work: Work, drawn: Drawn, *, max_context_tokens: int) -> Reason:
-    """STOP for a stop token or the end of a grammar, LENGTH when max_tokens or the context is used
-    up, else NONE."""
-    route = work.sequence.route
-    position = work.chunk.end
-    if drawn.is_final or drawn.token_id in route.sampling.stop_token_ids:
-        return Reason.STOP
-    generated = position - route.prompt_tokens + 1
-    if generated >= route.sampling.max_tokens or position >= max_context_tokens:
-        return Reason.LENGTH
-    return Reason.NONE
 
 
 def rows_messages(
@@ -87,14 +66,19 @@ def rows_messages(
     ]
 
 
-def sampled_messages(sampled: Items[Sampled], *, rule: MessageRule) -> list[Outgoing]:
-    """Each token to its request's coordinator, and to the stage where the request goes on.
+def sampled_messages(
+    step: Items[Work], drawn: Mapping[int, Drawn], *, max_context_tokens: int, rule: MessageRule
+) -> list[Outgoing]:
+    """Each token, by the place of its work in the step, to its request's coordinator, and to the
+    stage where the request goes on.
 
     Straight back to the first stage, not through the coordinator: one hop less per token.
     """
-    receivers: dict[tuple[str, int, int], list[Sampled]] = {}
-    for token in sampled:
-        sequence, message = token.work.sequence, _message_of(token.work, rule)
+    receivers: dict[tuple[str, int, int], list[tuple[Entry, Drawn]]] = {}
+    for place, pick in drawn.items():
+        work = step[place]
+        sequence, message = work.sequence, _message_of(work, rule)
+        token = _sampled_entry(work, _finish_reason(work, pick, max_context_tokens)), pick
         for peer in (sequence.route.coordinator, sequence.first_stage):
             receivers.setdefault((peer, sequence.generation, message), []).append(token)
     return [
@@ -103,32 +87,48 @@ def sampled_messages(sampled: Items[Sampled], *, rule: MessageRule) -> list[Outg
     ]
 
 
+def _finish_reason(work: Work, drawn: Drawn, max_context_tokens: int) -> Reason:
+    """STOP for a stop token or the end of a grammar, LENGTH when max_tokens or the context is used
+    up, else NONE."""
+    route = work.sequence.route
+    position = work.chunk.end
+    if drawn.is_final or drawn.token_id in route.sampling.stop_token_ids:
+        return Reason.STOP
+    generated = position - route.prompt_tokens + 1
+    if generated >= route.sampling.max_tokens or position >= max_context_tokens:
+        return Reason.LENGTH
+    return Reason.NONE
+
+
 def _message_of(work: Work, rule: MessageRule) -> int:
     """Rows and tokens of the same number and receiver share a message."""
     return 0 if rule is MessageRule.PER_HOP else work.sequence.key.request
 
 
-def _sampled_message(tokens: Items[Sampled], peer: str, generation: int) -> Message:
+def _sampled_message(tokens: Items[tuple[Entry, Drawn]], peer: str, generation: int) -> Message:
     """Logprobs go to coordinators only; a stage has no use for them."""
-    tells_logprobs = is_coordinator(peer)
-    logprobs = [token.drawn.logprobs if tells_logprobs else None for token in tokens]
+    entries = [entry for entry, _ in tokens]
+    logprobs = [drawn.logprobs if is_coordinator(peer) else None for _, drawn in tokens]
     return Message(
         kind=Kind.SAMPLED,
         generation=generation,
-        entries=tuple(map(_sampled_entry, tokens, logprobs)),
+        entries=tuple(map(_with_logprobs, entries, logprobs)),
         dtype=DType.INT32,
-        payload=pack_sampled([token.drawn.token_id for token in tokens], logprobs),
+        payload=pack_sampled([drawn.token_id for _, drawn in tokens], logprobs),
     )
 
 
-def _sampled_entry(token: Sampled, logprobs: Logprobs | None) -> Entry:
-    flags = Flag.NONE if token.reason is Reason.NONE else Flag.FINISHED
+def _with_logprobs(entry: Entry, logprobs: Logprobs | None) -> Entry:
+    return entry if logprobs is None else entry._replace(flags=entry.flags | Flag.LOGPROBS)
+
+
+def _sampled_entry(work: Work, reason: Reason) -> Entry:
     return Entry(
-        request=token.work.sequence.key.request,
-        epoch=token.work.sequence.key.epoch,
-        position=token.work.chunk.end,
+        request=work.sequence.key.request,
+        epoch=work.sequence.key.epoch,
+        position=work.chunk.end,
         n_tokens=1,
         hop=0,
-        flags=flags if logprobs is None else flags | Flag.LOGPROBS,
-        reason=token.reason,
+        flags=Flag.NONE if reason is Reason.NONE else Flag.FINISHED,
+        reason=reason,
     )

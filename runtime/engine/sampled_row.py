@@ -1,10 +1,12 @@
 """How a row of logits is sampled: what its request asks for, and its tokens so far."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.engine.backend import Drawn
+from runtime.engine.grammar import Grammar
 from runtime.protocol.data import Sampling
 
 
@@ -49,13 +51,14 @@ class SampledRow:
     """How to sample from a row of logits, for the token at `position` of its sequence.
 
     `history`: for requests with penalties. `allowed`: one bit per token, the lowest of a byte
-    first, set if its grammar lets the token come next; None: every token may.
+    first, set if its `grammar` lets the token come next; None: every token may.
     """
 
     sampling: Sampling
     position: int
     history: TokenHistory | None = None
     allowed: NDArray[np.uint8] | None = None
+    grammar: Grammar | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -67,3 +70,12 @@ class SampledRow:
         return (
             self.history is not None or self.allowed is not None or bool(self.sampling.logit_bias)
         )
+
+    def drawn(self, pick: Drawn) -> Drawn:
+        """Take note of the token, and of the end of its grammar. Raises GrammarError."""
+        if self.history is not None:
+            self.history.add(pick.token_id)
+        if self.grammar is None:
+            return pick
+        self.grammar.accept(pick.token_id)
+        return replace(pick, is_final=self.grammar.is_complete)

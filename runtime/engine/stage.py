@@ -18,13 +18,7 @@ from runtime.engine.generation import Generation
 from runtime.engine.hosting import Hosting
 from runtime.engine.intake import Intake
 from runtime.engine.link_cuts import LinkCuts
-from runtime.engine.outgoing import (
-    Outgoing,
-    Sampled,
-    finish_reason,
-    rows_messages,
-    sampled_messages,
-)
+from runtime.engine.outgoing import Outgoing, rows_messages, sampled_messages
 from runtime.engine.pages import BlockTable
 from runtime.engine.prompt_steps import PromptSteps
 from runtime.engine.running_requests import RunningRequests
@@ -363,25 +357,17 @@ class Stage:
                 self._admission.publish(work.sequence)
         rule, result = self._options.messages, ran.result
         own = self._send(rows_messages(step, result.rows, dtype=self._shape.dtype, rule=rule))
-        own += self._send(sampled_messages(self._sampled(step, result), rule=rule))
+        for index, reason in result.failed.items():
+            self._duties.give_up([step[index].sequence], reason)
+        own += self._send(
+            sampled_messages(
+                step, result.drawn, max_context_tokens=self._limits.max_context_tokens, rule=rule
+            )
+        )
         self._counters.ran(step, busy_s=ran.ended_s - ran.began_s)
         self._pace.ran(step, began_s=ran.began_s, ended_s=ran.ended_s)
         for message in own:
             self._accept(message, sender=self._name)
-
-    def _sampled(self, step: list[Work], result: StepResult) -> list[Sampled]:
-        for index, reason in result.failed.items():
-            self._duties.give_up([step[index].sequence], reason)
-        return [
-            Sampled(
-                work=step[index],
-                drawn=drawn,
-                reason=finish_reason(
-                    step[index], drawn, max_context_tokens=self._limits.max_context_tokens
-                ),
-            )
-            for index, drawn in result.drawn.items()
-        ]
 
     def _send(self, messages: list[Outgoing]) -> list[Message]:
         """Returns those that are for this stage itself."""
