@@ -7,9 +7,8 @@ A child process does the measuring and asks before each step; what it may do is 
 import asyncio
 import contextlib
 import logging
-import os
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ import psutil
 from pydantic import ValidationError
 
 from runtime.agent.reconcile import LocalState
-from runtime.agent.supervisor import StageSettings
+from runtime.agent.supervisor import StageSettings, write_line
 from runtime.instances.health import Condition
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.instance_orders import ObservedInstance
@@ -41,7 +40,6 @@ from runtime.protocol.stage_pipe import (
 
 logger = logging.getLogger(__name__)
 
-_LINE_LIMIT_BYTES = 1 << 20
 _LOOK_AGAIN_S = 0.25
 _BITS_PER_BYTE = 8
 _MEGA = 1e6
@@ -157,14 +155,8 @@ class Profiling:
             self._fail(order, "an emulated node takes its times from a profile; none is measured")
             return
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._settings.profile_command,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                env={**os.environ, "OMP_NUM_THREADS": str(self._settings.threads)},
-                start_new_session=True,
-                limit=_LINE_LIMIT_BYTES,
+            process = await self._settings.start_child(
+                self._settings.profile_command, stderr=DEVNULL
             )
         except OSError as error:
             self._fail(order, f"cannot start {self._settings.profile_command[0]}: {error}")
@@ -179,14 +171,12 @@ class Profiling:
 
     async def _converse(self, process: Process, order: ProfileOrder, *, began_s: float) -> None:
         """Launch it and answer its questions until it has said its last word."""
-        if process.stdin is None or process.stdout is None:
+        if process.stdout is None:
             raise RuntimeError("the measuring process was started without pipes")
         launch = ProfilingLaunch(order=order, **self._settings.of_launch(ProfilingLaunch, ranks=1))
         answer, left_with = launch.to_line(), self._traffic()
         while True:
-            with contextlib.suppress(ConnectionError):  # it died; its exit says so
-                process.stdin.write(answer)
-                await process.stdin.drain()
+            await write_line(process, answer)
             line = await process.stdout.readline()
             if not line:
                 code = await process.wait()

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +70,18 @@ class StageSettings(StageBase):
         shared = {name: getattr(self, name) for name in kind.model_fields if hasattr(self, name)}
         return {**shared, "memory_budget_bytes": self.budget_bytes(ranks=ranks)}
 
+    async def start_child(self, command: Sequence[str], *, stderr: int = PIPE) -> Process:
+        """In a session of its own, with pipes. Raises OSError."""
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=stderr,
+            env={**os.environ, "OMP_NUM_THREADS": str(self.threads)},
+            start_new_session=True,
+            limit=_LINE_LIMIT_BYTES,
+        )
+
 
 class Supervisor:
     """Owns the stage process of one node; the agent and the whole-model server call it.
@@ -109,17 +121,8 @@ class Supervisor:
         )
         running = RunningStage(assignment=assignment, phase=Phase.LOADING, loaded_ratio=0.0)
         self._set(replace(self.local, running=running))
-        environment = {**os.environ, "OMP_NUM_THREADS": str(self._settings.threads)}
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._settings.command,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                env=environment,
-                start_new_session=True,
-                limit=_LINE_LIMIT_BYTES,
-            )
+            process = await self._settings.start_child(self._settings.command)
         except OSError as error:
             self._fail(f"cannot start {self._settings.command[0]}: {error}")
             return
@@ -133,7 +136,7 @@ class Supervisor:
         """Have the stage that runs serve this beside what it serves; what becomes of it shows in
         `local`."""
         process, running = self._process, self.local.running
-        if process is None or process.stdin is None or running is None:
+        if process is None or running is None:
             return  # it ended a moment ago, which shows in `local` too
         logger.info(
             "adding generation %d: layers [%d, %d)",
@@ -154,9 +157,7 @@ class Supervisor:
                 ),
             )
         )
-        with contextlib.suppress(ConnectionError):  # it dies; its exit says why
-            process.stdin.write(AddOrder(assignment=assignment).to_line())
-            await process.stdin.drain()
+        await write_line(process, AddOrder(assignment=assignment).to_line())
 
     async def leave(self, *, hurry: asyncio.Event) -> None:
         """Have the stage end once its requests go on elsewhere; returns when it has ended, should
@@ -223,12 +224,7 @@ class Supervisor:
             degree = {"tensor_parallel": settings.tensor_parallel}
             assignment = assignment.model_copy(update=degree)
         fields = settings.of_launch(StageLaunch, ranks=assignment.tensor_parallel)
-        launch = StageLaunch(assignment=assignment, **fields)
-        if process.stdin is None:
-            raise RuntimeError("the stage was started without a pipe to its stdin")
-        with contextlib.suppress(ConnectionError):  # it died at once; its exit says why
-            process.stdin.write(launch.to_line())
-            await process.stdin.drain()
+        await write_line(process, StageLaunch(assignment=assignment, **fields).to_line())
 
     async def _read_events(self, process: Process) -> None:
         async for line in _lines(process.stdout):
@@ -259,6 +255,15 @@ class Supervisor:
     def _set(self, local: LocalState) -> None:
         self.local = local
         self._on_change()
+
+
+async def write_line(process: Process, line: bytes) -> None:
+    """To the stdin of a child; if it is dying, its exit says why."""
+    if process.stdin is None:
+        raise RuntimeError("a child was started without a pipe to its stdin")
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(line)
+        await process.stdin.drain()
 
 
 async def _lines(stream: asyncio.StreamReader | None) -> AsyncGenerator[bytes]:
