@@ -27,7 +27,6 @@ EOS = "<|end|>"
 USER = "<|user|>"
 ASSISTANT = "<|assistant|>"
 SPECIAL_TOKENS = (BOS, EOS, USER, ASSISTANT, "<|system|>")
-_BYTE_TOKENS = 256
 # far from the usual 0.02: with so few layers outputs would collapse to one repeated token
 _INIT_STD = 0.08
 
@@ -77,29 +76,6 @@ class TinySizes:
     llama3_rope_factor: float = 1.0
     shards: int = 1
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-
-    def __post_init__(self) -> None:
-        smallest = _BYTE_TOKENS + len(SPECIAL_TOKENS)
-        if self.vocab_size < smallest:
-            raise ValueError(
-                f"vocab_size is {self.vocab_size}; bytes and special tokens alone need {smallest}"
-            )
-        if self.head_size is not None:
-            if self.head_size < 2 or self.head_size % 2:
-                raise ValueError(f"head_size is {self.head_size}; it must be even and above 0")
-        elif self.hidden_size % self.num_heads or self.hidden_size // self.num_heads % 2:
-            raise ValueError(
-                f"hidden_size is {self.hidden_size}; it must be an even multiple of num_heads, "
-                f"which is {self.num_heads}"
-            )
-        if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"num_heads is {self.num_heads}; it must be a multiple of num_kv_heads, "
-                f"which is {self.num_kv_heads}"
-            )
-        for key in ("num_layers", "intermediate_size", "max_position_embeddings", "shards"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} is {getattr(self, key)}; it must be 1 or more")
 
 
 def make_tiny_checkpoint(

@@ -110,20 +110,6 @@ def test_making_a_checkpoint_anew_leaves_nothing_of_the_old_one(tmp_path: Path) 
     assert [path.name for path in tmp_path.glob("*safetensors*")] == ["model.safetensors"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"vocab_size": 100}, "vocab_size is 100"),
-        ({"hidden_size": 33}, "hidden_size is 33"),
-        ({"num_kv_heads": 3}, "num_heads is 4"),
-        ({"num_layers": 0}, "num_layers is 0"),
-    ],
-)
-def test_impossible_sizes_are_refused(change: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(SIZES, **change)
-
-
 def test_the_trained_checkpoint_answers_its_questions_under_transformers(tmp_path: Path) -> None:
     losses: list[float] = []
     dialogues = DIALOGUES[:3]
