@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from runtime.protocol.data import FrameError
+from runtime.protocol.data import FrameError, MeasureOrder
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import (
     Ack,
@@ -40,14 +40,14 @@ from runtime.protocol.reach import MeasuredLink, MeasuredRate
 from runtime.tasks import cancel, within
 from runtime.transport.kernel_link import look_at, set_pace
 from runtime.transport.link_scheduler import LinkOptions, LinkScheduler
-from runtime.transport.measuring import Measuring, MeasuringLimits
+from runtime.transport.measuring import Measuring
 from runtime.transport.receive_stream import Bytes
 
 logger = logging.getLogger(__name__)
 
 MAGIC = b"HLM1"
 # Of one direction. A link of 10 Gb/s is known after less, one of 1 Mb/s has sent 125 kB by then.
-LIMITS = MeasuringLimits(n_bytes=256 * 10**6, seconds=1.0)
+ORDER = MeasureOrder(peer="the other side", most_bytes=256 * 10**6, most_s=1.0)
 _WITHIN_S = 8.0  # both directions, with what is on its way at the end of each
 _GREETED_WITHIN_S = 2.0
 _GO, _BUSY = b"G", b"B"
@@ -211,14 +211,14 @@ async def _measure(
 async def _send(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_measure: Callable[[], bool]
 ) -> _Sent:
-    """Fill the link until its rate is known, or as long as `LIMITS` allow.
+    """Fill the link until its rate is known, or as long as `ORDER` allows.
 
     Ends after the last ack, so that none comes among what the other side sends.
     """
     scheduler = LinkScheduler(LinkOptions())
     connection = writer.get_extra_info("socket")
     began_s = time.monotonic()
-    measuring = Measuring("", scheduler, limits=LIMITS, now_s=began_s)
+    measuring = Measuring(ORDER, scheduler, now_s=began_s)
     sent, acks = 0, _Acks()
     hearing = asyncio.create_task(_hear(reader, scheduler, acks))
     try:

@@ -44,7 +44,6 @@ from runtime.free_memory import keep_freed_memory
 from runtime.module_loading import loading
 from runtime.protocol.complaints import first_complaint
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import MeasureOrder
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engines import Engine
 from runtime.protocol.stage_pipe import (
@@ -57,7 +56,6 @@ from runtime.protocol.stage_pipe import (
     parse_order,
 )
 from runtime.protocol.weight_fetch import WeightFetch
-from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_sockets import KeyFileError, KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
@@ -262,7 +260,7 @@ def _stage_process(
         on_step=sockets.works_on,
         # of an emulated node only the links that it acts as having would say anything
         link_stats=dict if emulated else sockets.link_stats,
-        measure=lambda order: _measure(sockets, order),
+        measure=sockets.measure,
         orders=start.orders,
         tell=events.write,
         meet=sockets.set_peers,
@@ -270,12 +268,6 @@ def _stage_process(
             start.shall_leave, within_s=launch.leave_within_s, clock=time.monotonic
         ),
     )
-
-
-def _measure(sockets: ZmqTransport, order: MeasureOrder) -> None:
-    limits = MeasuringLimits(n_bytes=order.most_bytes, seconds=order.most_s)
-    if not sockets.measure(order.peer, limits=limits):
-        logger.info("the link to %s is in use; it is not measured now", order.peer)
 
 
 def _watch_cores(launch: StageLaunch, peers: tuple[PeerAddress, ...]) -> SharedCores | None:

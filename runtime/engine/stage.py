@@ -405,7 +405,8 @@ class Stage:
 
     def _measure(self, order: MeasureOrder) -> None:
         try:
-            self._process.measure(order)
+            if not self._process.measure(order):
+                logger.info("the link to %s is in use; it is not measured now", order.peer)
         except SendError as error:
             logger.warning("measured no link: %s", error)
 

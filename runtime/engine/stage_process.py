@@ -25,10 +25,10 @@ class StageProcess:
     these stages share this machine's cores; None: they do not. `peer_events`: news of the
     coordinators' processes. `on_step` gets the rows of every step that begins, and again once
     messages were taken beside it, so that a long one is not taken for a hang. `link_stats`: what is
-    known of links; `measure` gets a coordinator's order to find out what an unused link does.
-    `orders`: generations to add, which any thread may put there. `tell` gets what the agent must
-    know, `meet` the peers of all generations when they change. `departure`: when the stage is to
-    leave; None: never. `clock` and `sleep` are in seconds.
+    known of links; `measure` gets a coordinator's order to find out what an unused link does;
+    False: it is in use. `orders`: generations to add, which any thread may put there. `tell` gets
+    what the agent must know, `meet` the peers of all generations when they change. `departure`:
+    when the stage is to leave; None: never. `clock` and `sleep` are in seconds.
     """
 
     incarnation: int = 1
@@ -38,7 +38,7 @@ class StageProcess:
     peer_events: Callable[[], list[PeerEvent]] = list
     on_step: Callable[[int], None] = lambda _: None
     link_stats: Callable[[], dict[str, LinkStats]] = dict
-    measure: Callable[[MeasureOrder], None] = lambda _: None
+    measure: Callable[[MeasureOrder], bool] = lambda _: False
     orders: SimpleQueue[Generation] = field(default_factory=SimpleQueue)
     tell: Callable[[StageEvent], None] = lambda _: None
     meet: Callable[[tuple[PeerAddress, ...]], None] = lambda _: None

@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 
 from runtime.protocol.control import LinkStats
-from runtime.protocol.data import FrameError, Message, decode, encode
+from runtime.protocol.data import FrameError, MeasureOrder, Message, decode, encode
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.link_frames import (
     Ack,
@@ -32,7 +32,7 @@ from runtime.protocol.link_frames import (
 from runtime.transport.base import PeerStalled, Received
 from runtime.transport.kernel_link import KernelLink
 from runtime.transport.link_scheduler import LinkOptions, LinkRule, LinkScheduler
-from runtime.transport.measuring import FILLER_HEAD, Measuring, MeasuringLimits
+from runtime.transport.measuring import FILLER_HEAD, Measuring
 from runtime.transport.receive_stream import MAX_PAYLOAD_BYTES, Bytes, ReceiveStreams
 from runtime.transport.turns import Turns
 from runtime.transport.urgent_connection import UrgentConnection
@@ -143,16 +143,16 @@ class Lanes(PollingThread):
             self._give_way(n_bytes, is_prompt=False)
             scheduler.on_urgent(n_bytes, is_again=is_again, now_s=self._clock())
 
-    def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
-        """Begin to find out what the link to `peer` does; False: something is under way already,
+    def measure(self, order: MeasureOrder) -> bool:
+        """Begin to find out what a link does; False: something is under way already,
         on that link or to measure another, or links are not scheduled."""
         if self._options.rule is not LinkRule.SCHEDULED:
             return False
         with self._lock:
-            scheduler = self._link(peer).scheduler
+            scheduler = self._link(order.peer).scheduler
             if self._measuring is not None or scheduler.has_waiting or scheduler.in_flight_bytes:
                 return False
-            self._measuring = Measuring(peer, scheduler, limits=limits, now_s=self._clock())
+            self._measuring = Measuring(order, scheduler, now_s=self._clock())
         self._wakeup.wake()
         return True
 

@@ -3,8 +3,7 @@
 What fills it goes like prompts, in chunks that are acked, so that it is measured like any other.
 """
 
-from dataclasses import dataclass
-
+from runtime.protocol.data import MeasureOrder
 from runtime.transport.link_pace import LinkPace
 from runtime.transport.link_scheduler import LinkScheduler
 
@@ -15,33 +14,17 @@ _FILLER = bytes(_PIECE_BYTES)
 _TRAFFIC_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuringLimits:
-    """What one measurement may cost at most."""
-
-    n_bytes: int
-    seconds: float
-
-    def __post_init__(self) -> None:
-        if self.n_bytes <= 0 or not 0 < self.seconds < float("inf"):
-            raise ValueError(
-                f"a measurement of {self.n_bytes} bytes in {self.seconds} s; both must be above 0"
-            )
-
-
 class Measuring:
     """Fills an unused link to find its rate; the lanes' thread calls it.
 
     One measurement of the link to `peer`, whose scheduler has nothing else to do.
     """
 
-    def __init__(
-        self, peer: str, scheduler: LinkScheduler, *, limits: MeasuringLimits, now_s: float
-    ) -> None:
-        self.peer = peer
-        self.ends_s = now_s + limits.seconds
+    def __init__(self, order: MeasureOrder, scheduler: LinkScheduler, *, now_s: float) -> None:
+        self.peer = order.peer
+        self.ends_s = now_s + order.most_s
         self._scheduler = scheduler
-        self._left_bytes = limits.n_bytes
+        self._left_bytes = order.most_bytes
         self._has_given_way = False
         scheduler.rate = LinkPace()  # what was known is old
 

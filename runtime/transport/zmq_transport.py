@@ -17,14 +17,13 @@ import zmq
 
 from runtime.protocol.control import LinkStats, PeerAddress
 from runtime.protocol.coordinators import is_coordinator
-from runtime.protocol.data import Message
+from runtime.protocol.data import MeasureOrder, Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.base import Received, UnknownPeer
 from runtime.transport.heartbeat_monitor import HeartbeatMonitor
 from runtime.transport.heartbeats import PeerEvent
 from runtime.transport.lanes import Dialled, Lanes
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
-from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_sockets import (
     BindFailed,
     KeyPair,
@@ -137,12 +136,12 @@ class DataPlane:
         self._follow()
         return self._watch
 
-    def measure(self, peer: str, *, limits: MeasuringLimits) -> bool:
-        """Begin to find out what the link to `peer` does, which `link_stats` tells once it is
+    def measure(self, order: MeasureOrder) -> bool:
+        """Begin to find out what a link does, which `link_stats` tells once it is
         known; gives way to all else. False: not now. Raises UnknownPeer."""
-        if peer == self._name or peer not in self._peers.by_name:
-            raise UnknownPeer(f"{peer!r}, the link to which is to be measured, is not a peer")
-        return self._lanes.measure(peer, limits=limits)
+        if order.peer == self._name or order.peer not in self._peers.by_name:
+            raise UnknownPeer(f"{order.peer!r}, the link to which is to be measured, is not a peer")
+        return self._lanes.measure(order)
 
     def send(self, peer: str, message: Message) -> None:
         """Never blocks: what a peer does not take yet waits in memory, in order, up to a bound.

@@ -1,25 +1,26 @@
 """An unused link is filled until its rate is known, within bounds, and gives way at once."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Kind, MeasureOrder, Message
 from runtime.transport.base import UnknownPeer
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
-from runtime.transport.measuring import Measuring, MeasuringLimits
+from runtime.transport.measuring import Measuring
 from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 from tests.runtime.virtual_link import VirtualLink
 
-LIMITS = MeasuringLimits(n_bytes=32_000_000, seconds=3.0)
+ORDER = MeasureOrder(peer="b", most_bytes=32_000_000, most_s=3.0)
 PATIENCE_S = 90.0
 
 
-def measured(link: VirtualLink, *, limits: MeasuringLimits = LIMITS) -> Measuring:
+def measured(link: VirtualLink, *, order: MeasureOrder = ORDER) -> Measuring:
     """Fills the link before each chunk, as the lanes' thread does."""
-    measuring = Measuring("b", link.scheduler, limits=limits, now_s=link.now_s)
+    measuring = Measuring(order, link.scheduler, now_s=link.now_s)
     link.fill = lambda now_s: measuring.fill(now_s=now_s)
     return measuring
 
@@ -31,25 +32,25 @@ def test_the_rate_and_round_trip_of_an_idle_link_are_found_within_bounds(
 ) -> None:
     link = VirtualLink(bytes_per_s=bytes_per_s, delay_s=delay_s)
     measuring = measured(link)
-    link.run(until_s=LIMITS.seconds + 1)
+    link.run(until_s=ORDER.most_s + 1)
     rate = link.scheduler.rate
     assert rate.bytes_per_s == pytest.approx(bytes_per_s, rel=0.1)
     assert not rate.is_floor
     assert rate.rtt_s == pytest.approx(2 * delay_s, abs=0.01)
     assert measuring.has_ended(link.now_s)
     counters = link.scheduler.counters
-    assert 0 < counters.filler_bytes_total <= LIMITS.n_bytes + 100
+    assert 0 < counters.filler_bytes_total <= ORDER.most_bytes + 100
     assert counters.bulk_bytes_total == counters.chunks_total == 0
 
 
 def test_no_more_bytes_and_time_are_taken_than_allowed() -> None:
     link = VirtualLink(bytes_per_s=1e9, delay_s=0.03)
-    measured(link, limits=MeasuringLimits(n_bytes=200_000, seconds=3.0))
+    measured(link, order=replace(ORDER, most_bytes=200_000))
     link.run(until_s=4.0)
     assert 190_000 <= link.scheduler.counters.filler_bytes_total <= 200_100
     dead = VirtualLink(bytes_per_s=1.0, delay_s=0.03)
     measuring = measured(dead)
-    dead.run(until_s=LIMITS.seconds)
+    dead.run(until_s=ORDER.most_s)
     assert measuring.has_ended(dead.now_s)
     assert dead.scheduler.rate.bytes_per_s is None
 
@@ -68,12 +69,6 @@ def test_it_gives_way_to_prompts_and_decodes_but_not_to_status() -> None:
     other = measured(VirtualLink(bytes_per_s=12.5e6, delay_s=0.03))
     other.on_traffic(1, is_prompt=True)
     assert other.has_ended(0.0)
-
-
-@pytest.mark.parametrize("wrong", [{"n_bytes": 0}, {"seconds": 0.0}, {"seconds": float("inf")}])
-def test_limits_that_are_none_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="measurement"):
-        MeasuringLimits(**({"n_bytes": 1, "seconds": 1.0} | wrong))  # type: ignore[arg-type]
 
 
 def prompt(request: int) -> Message:
@@ -98,8 +93,8 @@ def test_real_links_are_measured_and_the_receiver_gets_nothing_of_it() -> None:
     sender, receiver = joined()
     try:
         with pytest.raises(UnknownPeer, match="nobody"):
-            sender.measure("nobody", limits=LIMITS)
-        assert sender.measure("b", limits=LIMITS)
+            sender.measure(replace(ORDER, peer="nobody"))
+        assert sender.measure(ORDER)
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
             stats = sender.link_stats()["b"]
@@ -121,7 +116,7 @@ def test_real_links_are_measured_and_the_receiver_gets_nothing_of_it() -> None:
 def test_links_without_order_are_not_measured() -> None:
     sender, receiver = joined(rule=LinkRule.FIFO)
     try:
-        assert not sender.measure("b", limits=LIMITS)
+        assert not sender.measure(ORDER)
     finally:
         sender.close()
         receiver.close()

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 from free_port import free_port
@@ -17,7 +18,6 @@ from runtime.protocol.ports import machine_turn
 from runtime.protocol.reach import LinksToMeasure, cannot_reach, digest_of
 from runtime.reaching import REFUSED, Reaching, why_unreachable
 from runtime.transport import send_stream
-from runtime.transport.measuring import MeasuringLimits
 
 PATIENCE_S = 60.0
 KEY = "k" * 32
@@ -155,7 +155,9 @@ async def idle_port(is_idle: Callable[[], bool] = lambda: True) -> AsyncIterator
 def test_links_to_idle_ports_are_measured_both_ways_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_measuring, "LIMITS", MeasuringLimits(n_bytes=10**7, seconds=0.05))
+    monkeypatch.setattr(
+        link_measuring, "ORDER", replace(link_measuring.ORDER, most_bytes=10**7, most_s=0.05)
+    )
     monkeypatch.setattr(reaching, "BUSY_AGAIN_S", 0.01)
 
     async def follow() -> None:
@@ -216,7 +218,9 @@ async def far_away(endpoint: str, *, delay_s: float) -> AsyncIterator[str]:
 
 def test_a_link_with_a_long_round_trip_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its probes are answered after the last chunk was."""
-    monkeypatch.setattr(link_measuring, "LIMITS", MeasuringLimits(n_bytes=10**7, seconds=0.35))
+    monkeypatch.setattr(
+        link_measuring, "ORDER", replace(link_measuring.ORDER, most_bytes=10**7, most_s=0.35)
+    )
     monkeypatch.setattr(send_stream, "PROBE_INTERVAL_S", 0.005)
 
     async def measure() -> None:
@@ -228,7 +232,9 @@ def test_a_link_with_a_long_round_trip_is_measured(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_result_without_an_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_measuring, "LIMITS", MeasuringLimits(n_bytes=10**6, seconds=0.02))
+    monkeypatch.setattr(
+        link_measuring, "ORDER", replace(link_measuring.ORDER, most_bytes=10**6, most_s=0.02)
+    )
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(bytes(link_measuring._CHALLENGE_BYTES))

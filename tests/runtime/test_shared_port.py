@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -27,7 +28,6 @@ from runtime.link_measuring import CannotMeasure, LinkAnswers, measure_link
 from runtime.membership.data_address import AddressError
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.data import Kind, Message
-from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.port_check import listens
 from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import AsyncZmqTransport
@@ -158,7 +158,9 @@ def test_what_is_said_goes_both_ways_and_the_end_of_one_side_is_the_end_of_the_o
 def test_a_node_that_only_dials_out_measures_both_directions_of_its_link_to_a_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_measuring, "LIMITS", MeasuringLimits(n_bytes=10**7, seconds=0.05))
+    monkeypatch.setattr(
+        link_measuring, "ORDER", replace(link_measuring.ORDER, most_bytes=10**7, most_s=0.05)
+    )
 
     async def work(rig: Rig) -> None:
         endpoint = f"tcp://127.0.0.1:{rig.port}"

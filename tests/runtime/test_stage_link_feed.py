@@ -92,7 +92,7 @@ def test_the_rate_of_late_follows_what_went_and_fades() -> None:
 def stage_that(
     network: InMemoryNetwork,
     *,
-    measure: Callable[[MeasureOrder], None] = lambda _: None,
+    measure: Callable[[MeasureOrder], bool] = lambda _: False,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> Stage:
     return Stage(
@@ -139,7 +139,12 @@ def test_a_stage_says_how_much_a_step_has_to_do_before_it_runs() -> None:
 def test_the_coordinators_orders_to_measure_are_passed_on_and_nobody_elses() -> None:
     network = InMemoryNetwork()
     orders: list[MeasureOrder] = []
-    stage = stage_that(network, measure=orders.append)
+
+    def measure(order: MeasureOrder) -> bool:
+        orders.append(order)
+        return True
+
+    stage = stage_that(network, measure=measure)
     order = MeasureOrder(peer="b", most_bytes=1000, most_s=0.5)
     for sender in ("b", COORDINATOR):
         network.deliver(sender, "a", Message(kind=Kind.MEASURE, generation=1, measure=order))
@@ -149,7 +154,7 @@ def test_the_coordinators_orders_to_measure_are_passed_on_and_nobody_elses() -> 
 
 
 def test_an_order_that_cannot_be_followed_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(order: MeasureOrder) -> None:
+    def refuse(order: MeasureOrder) -> bool:
         raise UnknownPeer(f"{order.peer!r} is not a peer")
 
     network = InMemoryNetwork()

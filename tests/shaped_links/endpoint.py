@@ -20,10 +20,9 @@ import time
 from typing import Any
 
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.data import DType, Entry, Flag, Kind, Message
+from runtime.protocol.data import DType, Entry, Flag, Kind, MeasureOrder, Message
 from runtime.protocol.data_security import DataSecurity
 from runtime.transport.link_scheduler import LinkOptions, LinkRule
-from runtime.transport.measuring import MeasuringLimits
 from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import ZmqTransport
 
@@ -89,8 +88,8 @@ def send(
 
 def measure(transport: ZmqTransport, other: str, *, seconds: float) -> dict[str, Any]:
     """What is known of the link when all that filled it has been answered."""
-    limits = MeasuringLimits(n_bytes=32_000_000, seconds=seconds)
-    if not transport.measure(other, limits=limits):
+    order = MeasureOrder(peer=other, most_bytes=32_000_000, most_s=seconds)
+    if not transport.measure(order):
         raise RuntimeError("the link is in use")
     deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
