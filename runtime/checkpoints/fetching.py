@@ -14,7 +14,6 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from runtime.checkpoints.errors import CheckpointError, disk_errors
 from runtime.checkpoints.fetch_progress import FetchProgress, Progress, Tell
@@ -52,8 +51,6 @@ from runtime.protocol.weight_fetch import HUB_SOURCE, SITE_SOURCE, WeightFetch, 
 from runtime.whole_file import write_whole
 
 logger = logging.getLogger(__name__)
-
-ResultT = TypeVar("ResultT")
 
 _PAUSE_S = 0.1
 _CHUNK_BYTES = 64 << 20  # at least, before it is looked what other nodes have
