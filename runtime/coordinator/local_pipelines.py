@@ -13,7 +13,6 @@ from runtime.coordinator.refusals import RequestFailed
 from runtime.front.asked import Asked
 from runtime.front.target import Errored, Lacks, TooSlow, refusal
 from runtime.instances.engine_load import EngineLoad
-from runtime.instances.health import Probe
 from runtime.protocol.openai import ApiError
 
 
@@ -26,10 +25,10 @@ class LocalPipelines:
     def __init__(self, backend: PipelineBackend) -> None:
         self._backend = backend
 
-    async def health(self) -> Probe:
+    async def trouble(self) -> str:
         """What an instance is asked over HTTP."""
         status = self._backend.status
-        return Probe(trouble="" if status in TAKING else status)
+        return "" if status in TAKING else status
 
     async def load(self) -> EngineLoad:
         """Nothing: they count their KV cache themselves."""

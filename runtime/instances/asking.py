@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import httpx
 
 from runtime.instances.engine_load import MAX_PAGE_BYTES, EngineLoad, read_load
-from runtime.instances.health import Probe
 from runtime.protocol.instance_orders import InstanceAddress
 
 _CERTIFICATE = "helix_certificate"
@@ -96,28 +95,27 @@ class AskedInstance:
     http: httpx.AsyncClient
     address: InstanceAddress
 
-    async def health(self) -> Probe:
-        """/health, where there is one, and that /v1/models names the model, where it says so."""
+    async def trouble(self) -> str:
+        """By /health, where there is one, and by /v1/models, which must name the model, where it
+        lists models."""
         address = self.address
         try:
             health = await self._get("/health")
             if health.status_code != 404 and not health.is_success:
-                return Probe(trouble=f"/health answers {health.status_code}{_said(health)}")
+                return f"/health answers {health.status_code}{_said(health)}"
             if not address.lists_model:
-                return Probe()
+                return ""
             models = await self._get("/v1/models")
         except (httpx.HTTPError, httpx.InvalidURL, _NoAnswer) as error:
-            return Probe(trouble=f"{NO_ANSWER}: {error or type(error).__name__}")
+            return f"{NO_ANSWER}: {error or type(error).__name__}"
         if not models.is_success:
-            return Probe(trouble=f"/v1/models answers {models.status_code}{_said(models)}")
+            return f"/v1/models answers {models.status_code}{_said(models)}"
         names = _names(models)
         if names is None:
-            return Probe(trouble=f"/v1/models answers what is no list of models{_said(models)}")
+            return f"/v1/models answers what is no list of models{_said(models)}"
         if address.model not in names:
-            return Probe(
-                trouble=f"it does not serve {address.model!r} but {', '.join(names) or 'nothing'}"
-            )
-        return Probe()
+            return f"it does not serve {address.model!r} but {', '.join(names) or 'nothing'}"
+        return ""
 
     async def load(self) -> EngineLoad:
         """What /metrics says; nothing where the backend has none, or does not answer."""

@@ -62,20 +62,14 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """What an instance answered when it was asked how it is; `trouble` is empty if it is well."""
-
-    trouble: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """`ended`: how its process ended; None while it runs, or was not started. `probe`: None when it
-    was not asked. `requests`: in it, as far as known. `produced_s`: when it last was seen to give a
-    token, None if never. `last_words`: the end of its log. `first_error`: the line of it that says
-    why it ended, if one does."""
+    """`ended`: how its process ended; None while it runs, or was not started. `trouble`: what is
+    wrong with it by its own answer, empty if it is well; None when it was not asked. `requests`: in
+    it, as far as known. `produced_s`: when it last was seen to give a token, None if never.
+    `last_words`: the end of its log. `first_error`: the line of it that says why it ended, if one
+    does."""
 
-    probe: Probe | None = None
+    trouble: str | None = None
     ended: str | None = None
     requests: int = 0
     produced_s: float | None = None
@@ -102,19 +96,20 @@ def next_step(
         return _into(state, Condition.STARTING, now_s=now_s), Step.START
     if condition is Condition.DRAINING:  # wanted again before it was drained
         state = _into(state, Condition.UNWELL, now_s=now_s)
-    if seen.probe is not None:
-        state = after_probe(state, seen.probe, patience=patience, now_s=now_s)
+    if seen.trouble is not None:
+        state = after_probe(state, seen.trouble, patience=patience, now_s=now_s)
     return _unless_late(state, seen, patience=patience, now_s=now_s)
 
 
-def after_probe(state: State, probe: Probe, *, patience: Patience, now_s: float) -> State:
-    """Of an instance that runs; all there is to decide of one that is not ours to start."""
-    if not probe.trouble:
+def after_probe(state: State, trouble: str, *, patience: Patience, now_s: float) -> State:
+    """Of an instance that runs and was asked; all there is to decide of one that is not ours to
+    start."""
+    if not trouble:
         if state.condition is not Condition.READY:
             return replace(_into(state, Condition.READY, now_s=now_s), message="")
         proven = now_s - state.since_s >= patience.proven_s
         return replace(state, bad_probes=0, failures=0 if proven else state.failures)
-    state = replace(state, bad_probes=state.bad_probes + 1, message=probe.trouble)
+    state = replace(state, bad_probes=state.bad_probes + 1, message=trouble)
     if state.condition is Condition.READY and state.bad_probes >= patience.bad_probes:
         return _into(state, Condition.UNWELL, now_s=now_s)
     return state

@@ -16,7 +16,6 @@ from runtime.instances.health import (
     LOOK_EVERY_S,
     Condition,
     Patience,
-    Probe,
     Seen,
     State,
     Step,
@@ -37,8 +36,8 @@ logger = logging.getLogger(__name__)
 class Probed(Protocol):
     """What is asked how it is."""
 
-    async def health(self) -> Probe:
-        """Whether it is well."""
+    async def trouble(self) -> str:
+        """What is wrong with it; empty if it is well."""
 
     async def load(self) -> EngineLoad:
         """How full it says it is."""
@@ -82,9 +81,9 @@ class Instance:
     async def run(self) -> None:
         """Look after it until cancelled."""
         while True:
-            probe = await self._probed.health()
+            trouble = await self._probed.trouble()
             self._become(
-                after_probe(self._state, probe, patience=self._patience, now_s=self._clock())
+                after_probe(self._state, trouble, patience=self._patience, now_s=self._clock())
             )
             if self._state.condition is Condition.READY:
                 await self._ask_load()
@@ -231,14 +230,14 @@ class SupervisedInstance(Instance):
             return Seen(ended=ended, last_words=words, first_error=error)
         if not self._process.is_running:
             return Seen()
-        probe = await self.asked.health()
-        if not probe.trouble:
+        trouble = await self.asked.trouble()
+        if not trouble:
             await self._ask_load()
             if self.load.requests is not None:
                 self._told_requests = self.load.requests
         requests = max(self._requests_under_way(), self._told_requests)
         return Seen(
-            probe=probe,
+            trouble=trouble,
             requests=requests,
             produced_s=self._produced_s(),
             last_words=words,

@@ -209,8 +209,8 @@ def test_what_an_earlier_life_left_running_is_ended_first(tmp_path: Path) -> Non
 def test_an_address_where_nobody_answers_is_a_trouble_to_tell(url: str) -> None:
     async def test() -> None:
         async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
-            probe = await AskedInstance(http, InstanceAddress(url=url, model="m")).health()
-        assert probe.trouble.startswith("it does not answer: ")
+            trouble = await AskedInstance(http, InstanceAddress(url=url, model="m")).trouble()
+        assert trouble.startswith("it does not answer: ")
 
     run(test())
 

@@ -12,7 +12,7 @@ from instance_rig import wait_until
 from runtime.instances.asking import AskedInstance
 from runtime.instances.command_lines import Launch
 from runtime.instances.engine_load import EngineLoad
-from runtime.instances.health import Patience, Probe
+from runtime.instances.health import Patience
 from runtime.instances.instance import SupervisedInstance, look_after
 from runtime.instances.process import ServerProcess
 from runtime.protocol.instance_orders import InstanceAddress
@@ -34,11 +34,11 @@ class Drops(httpx.AsyncByteStream):
             yield self._drop
 
 
-def asked(drops: Drops) -> tuple[Probe, EngineLoad]:
-    async def test() -> tuple[Probe, EngineLoad]:
+def asked(drops: Drops) -> tuple[str, EngineLoad]:
+    async def test() -> tuple[str, EngineLoad]:
         transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=drops))
         async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_S) as http:
-            return await AskedInstance(http, ADDRESS).health(), await AskedInstance(
+            return await AskedInstance(http, ADDRESS).trouble(), await AskedInstance(
                 http, ADDRESS
             ).load()
 
@@ -47,14 +47,14 @@ def asked(drops: Drops) -> tuple[Probe, EngineLoad]:
 
 def test_an_answer_that_comes_drop_by_drop_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.instances.asking.PROBE_TIMEOUT_S", 0.05)
-    probe, load = asked(Drops(b"x", pause_s=0.01))
-    assert probe.trouble == "it does not answer: /health is not answered whole within 0.05 s"
+    trouble, load = asked(Drops(b"x", pause_s=0.01))
+    assert trouble == "it does not answer: /health is not answered whole within 0.05 s"
     assert load.complaint == "/metrics is not answered whole within 0.05 s"
 
 
 def test_an_answer_without_end_is_too_much() -> None:
-    probe, load = asked(Drops(b"x" * (1 << 20), pause_s=0))
-    assert probe.trouble == "it does not answer: /health answers more than 4194304 bytes"
+    trouble, load = asked(Drops(b"x" * (1 << 20), pause_s=0))
+    assert trouble == "it does not answer: /health answers more than 4194304 bytes"
     assert load.complaint == "/metrics answers more than 4194304 bytes"
 
 

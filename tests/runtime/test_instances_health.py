@@ -9,7 +9,6 @@ from runtime.instances.engine_load import EngineLoad, NoExposition, read_load, s
 from runtime.instances.health import (
     Condition,
     Patience,
-    Probe,
     Seen,
     State,
     Step,
@@ -20,7 +19,7 @@ from runtime.instances.health import (
 PATIENCE = Patience(
     start_s=100, unwell_s=20, drain_s=30, stop_s=5, first_retry_s=1, longest_retry_s=8, proven_s=50
 )
-WELL, ILL = Probe(), Probe(trouble="/health answers 500")
+WELL, ILL = "", "/health answers 500"
 
 
 class Life:
@@ -40,7 +39,7 @@ class Life:
 
     def to_ready(self) -> None:
         assert self.see(Seen()) is Step.START
-        assert self.see(Seen(probe=WELL)) is Step.NOTHING
+        assert self.see(Seen(trouble=WELL)) is Step.NOTHING
         assert self.state.condition is Condition.READY
 
 
@@ -48,9 +47,9 @@ def test_it_is_started_once_and_ready_when_it_answers_well() -> None:
     life = Life()
     assert life.see(Seen()) is Step.START
     for _ in range(10):
-        assert life.see(Seen(probe=Probe(trouble="it does not answer"))) is Step.NOTHING
+        assert life.see(Seen(trouble="it does not answer")) is Step.NOTHING
         assert life.state.condition is Condition.STARTING
-    life.see(Seen(probe=WELL))
+    life.see(Seen(trouble=WELL))
     assert life.state.condition is Condition.READY
     assert life.state.message == ""
 
@@ -58,21 +57,21 @@ def test_it_is_started_once_and_ready_when_it_answers_well() -> None:
 def test_one_bad_answer_is_no_illness_and_three_in_a_row_are() -> None:
     life = Life()
     life.to_ready()
-    for probe in (ILL, ILL, WELL, ILL, ILL):
-        life.see(Seen(probe=probe))
+    for trouble in (ILL, ILL, WELL, ILL, ILL):
+        life.see(Seen(trouble=trouble))
         assert life.state.condition is Condition.READY
-    life.see(Seen(probe=ILL))
+    life.see(Seen(trouble=ILL))
     assert life.state.condition is Condition.UNWELL
-    life.see(Seen(probe=WELL))
+    life.see(Seen(trouble=WELL))
     assert life.state.condition is Condition.READY
 
 
 def test_one_that_never_gets_well_is_killed_and_its_log_is_told() -> None:
     life = Life()
     life.see(Seen())
-    life.see(Seen(probe=ILL), after_s=99)
-    assert life.see(Seen(probe=ILL, last_words="CUDA out of memory"), after_s=2) is Step.KILL
-    assert life.see(Seen(probe=ILL)) is Step.NOTHING
+    life.see(Seen(trouble=ILL), after_s=99)
+    assert life.see(Seen(trouble=ILL, last_words="CUDA out of memory"), after_s=2) is Step.KILL
+    assert life.see(Seen(trouble=ILL)) is Step.NOTHING
     life.see(Seen(ended="killed by signal 9", last_words="CUDA out of memory"))
     assert life.state.condition is Condition.WAITING
     assert "not well 100 s after its start (/health answers 500)" in life.state.message
@@ -83,8 +82,8 @@ def test_one_that_stays_unwell_is_killed_and_started_again() -> None:
     life = Life()
     life.to_ready()
     for _ in range(3):
-        life.see(Seen(probe=ILL))
-    assert life.see(Seen(probe=ILL), after_s=21) is Step.KILL
+        life.see(Seen(trouble=ILL))
+    assert life.see(Seen(trouble=ILL), after_s=21) is Step.KILL
     life.see(Seen(ended="killed by signal 9"))
     assert life.see(Seen(), after_s=2) is Step.START
 
@@ -93,11 +92,11 @@ def test_one_that_is_too_busy_to_say_how_it_is_goes_on_while_it_gives_tokens() -
     life = Life()
     life.to_ready()
     for _ in range(100):
-        assert life.see(Seen(probe=ILL, produced_s=life.now_s - 2)) is Step.NOTHING
+        assert life.see(Seen(trouble=ILL, produced_s=life.now_s - 2)) is Step.NOTHING
     assert life.state.condition is Condition.UNWELL  # and nobody new is sent there
     last_s = life.now_s
-    assert life.see(Seen(probe=ILL, produced_s=last_s), after_s=19) is Step.NOTHING
-    assert life.see(Seen(probe=ILL, produced_s=last_s), after_s=2) is Step.KILL
+    assert life.see(Seen(trouble=ILL, produced_s=last_s), after_s=19) is Step.NOTHING
+    assert life.see(Seen(trouble=ILL, produced_s=last_s), after_s=2) is Step.KILL
 
 
 def test_the_wait_before_another_start_doubles_and_is_forgotten_after_a_good_while() -> None:
@@ -109,8 +108,8 @@ def test_the_wait_before_another_start_doubles_and_is_forgotten_after_a_good_whi
         assert life.see(Seen(), after_s=waits[-1] - 0.1) is Step.NOTHING
     assert waits == pytest.approx([1, 2, 4, 8, 8, 8])
     life.see(Seen())
-    life.see(Seen(probe=WELL))
-    life.see(Seen(probe=WELL), after_s=51)
+    life.see(Seen(trouble=WELL))
+    life.see(Seen(trouble=WELL), after_s=51)
     life.see(Seen(ended="exited with status 1"))
     assert life.state.retry_s - life.now_s == pytest.approx(1)
 
@@ -120,9 +119,9 @@ def test_it_is_drained_before_it_is_asked_to_stop() -> None:
     life.to_ready()
     life.wanted = False
     for _ in range(20):
-        assert life.see(Seen(probe=WELL, requests=2)) is Step.NOTHING
+        assert life.see(Seen(trouble=WELL, requests=2)) is Step.NOTHING
         assert life.state.condition is Condition.DRAINING
-    assert life.see(Seen(probe=WELL, requests=0)) is Step.TERMINATE
+    assert life.see(Seen(trouble=WELL, requests=0)) is Step.TERMINATE
     life.see(Seen(ended="exited with status 0"))
     assert life.state.condition is Condition.IDLE
 
@@ -143,7 +142,7 @@ def test_what_is_wanted_again_while_it_drains_goes_on() -> None:
     life.wanted = False
     life.see(Seen(requests=1))
     life.wanted = True
-    assert life.see(Seen(probe=WELL, requests=1)) is Step.NOTHING
+    assert life.see(Seen(trouble=WELL, requests=1)) is Step.NOTHING
     assert life.state.condition is Condition.READY
 
 
@@ -157,7 +156,7 @@ def test_whatever_happens_it_is_started_only_when_nothing_runs_and_ends_when_not
         ended = runs and chance.random() < 0.1
         runs = runs and not ended
         seen = Seen(
-            probe=chance.choice([WELL, ILL]) if runs else None,
+            trouble=chance.choice([WELL, ILL]) if runs else None,
             ended="exited with status 1" if ended else None,
             requests=chance.randint(0, 2),
         )

@@ -67,19 +67,17 @@ def test_an_instance_that_others_reach_is_asked_by_its_certificate_and_no_other(
             )
             other = address.model_copy(update={"certificate": load_or_create(tmp_path).text})
             async with instance_client(timeout=90) as asking, relay_client(90) as relaying:
-                assert (await AskedInstance(asking, address).health()).trouble == ""
+                assert await AskedInstance(asking, address).trouble() == ""
                 assert (await AskedInstance(asking, address).load()).kv_usage is not None
                 target = InstanceTarget(relaying, address)
                 body = await target.whole(ASKED, patience_s=90, passed_on={})
                 assert body["choices"]
                 for wrong in (other, address.model_copy(update={"certificate": ""})):
-                    assert "certificate" in (await AskedInstance(asking, wrong).health()).trouble
+                    assert "certificate" in await AskedInstance(asking, wrong).trouble()
                     target = InstanceTarget(relaying, wrong)
                     with pytest.raises(Unreachable, match="certificate"):
                         await target.whole(ASKED, patience_s=90, passed_on={})
-                assert (await AskedInstance(asking, address).health()).trouble == "", (
-                    "others change nothing"
-                )
+                assert await AskedInstance(asking, address).trouble() == "", "others change nothing"
 
     run(check())
 
@@ -102,7 +100,7 @@ def test_a_certificate_that_is_none_is_told_of_and_asks_nobody() -> None:
             url="https://127.0.0.1:9", model="llama", certificate="no certificate"
         )
         async with instance_client(timeout=90) as asking:
-            assert "cannot be read" in (await AskedInstance(asking, address).health()).trouble
+            assert "cannot be read" in await AskedInstance(asking, address).trouble()
 
     run(check())
 
@@ -130,7 +128,7 @@ def test_our_engine_answers_by_https_where_it_has_files_for_it(tmp_path: Path) -
             lists_model=False,
         )
         async with instance_client(timeout=90) as asking:
-            assert (await AskedInstance(asking, address).health()).trouble == ""
+            assert await AskedInstance(asking, address).trouble() == ""
             with pytest.raises(httpx.HTTPError):
                 await asking.get(address.url.replace("https", "http") + "/health")
         server.should_exit = True
