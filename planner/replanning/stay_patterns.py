@@ -18,7 +18,7 @@ from planner.domain.placement import LayerRange, Placement
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.replanning.stay_covers import CoverTable, few_nodes
-from planner.replanning.stay_groups import Holder, StayColumn, stay_groups
+from planner.replanning.stay_groups import Holder, StayColumn, in_order, stay_groups
 from planner.replanning.stay_nested import Nested, PricedNested
 from planner.replanning.stay_prices import PAYS_OFF, Loads, PricedLength, Prices
 from planner.tuning.replanning import StayPatternsTuning as tuned
@@ -93,7 +93,7 @@ class StayPatterns:
                 carried[layer] += speed
         return StayColumn(
             range=LayerRange(first=first, end=first + layers),
-            held=tuple(sorted(held, key=lambda one: (one[0], one[1].first, one[1].end))),
+            held=in_order(held),
             layers_to_load=sum(part.beyond(self.groups[group].held) for group, part in held),
             tokens_per_s=min(carried.values()),
         )

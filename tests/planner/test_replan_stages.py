@@ -16,6 +16,7 @@ from planner.replanning import ReplanOptions
 from planner.replanning.answers import Front
 from planner.replanning.by_stages import ByStages
 from planner.replanning.stay_covers import least_covers
+from planner.replanning.stay_groups import StayColumn, StayGroup, with_another_node
 from planner.replanning.stay_patterns import StayPatterns
 from planner.replanning.stay_program import StayProgram
 
@@ -159,6 +160,29 @@ def test_whoever_holds_a_layer_already_keeps_it_though_its_twin_could_take_it():
     answer = solved(problem, running, 60.0)
     assert answer.placement == running
     assert answer.layers_to_load == 0
+
+
+def test_each_exchange_of_one_node_by_a_free_one_of_its_kind_is_a_column():
+    def group(kind, held, *names):
+        return StayGroup(
+            kind=kind, held=held and LayerRange(first=held[0], end=held[1]), names=names
+        )
+
+    groups = [
+        group(0, (0, 2), "a"),
+        group(0, (2, 4), "b", "c"),
+        group(0, None, "d"),
+        group(1, (0, 2), "e"),
+    ]
+    both = LayerRange(first=0, end=2)
+    column = StayColumn(
+        range=both, held=((0, both), (1, both)), layers_to_load=2, tokens_per_s=50.0
+    )
+    exchanged = {
+        (tuple(number for number, _ in one.held), one.layers_to_load)
+        for one in with_another_node(column, groups)
+    }
+    assert exchanged == {((1, 1), 4), ((1, 2), 4), ((0, 2), 2)}
 
 
 def test_a_flow_that_no_stage_carries_has_no_answer():
