@@ -18,6 +18,7 @@ from helixweb.inventory import api as inventory
 from helixweb.inventory.as_code.api import ExportView, ImportView
 from helixweb.monitoring import api as monitoring
 from helixweb.monitoring.request_api import TracedRequestViewSet
+from helixweb.operations import views as operations
 from helixweb.planning import api as planning
 
 handler500 = "helixweb.common.database_away.answer_fault"
@@ -99,7 +100,10 @@ _API: list[URLResolver | URLPattern] = [
 urlpatterns = [
     path("api/v1/", include(_API)),
     path("", include("helixweb.common.urls")),
-    path("", include("helixweb.operations.urls")),
+    path("readyz", operations.readyz, name="readyz"),
+    path("metrics", operations.MetricsView.as_view(), name="metrics"),
+    path("join.sh", operations.join_script, name="join-script"),
+    path("join/helixweb.tar.gz", operations.join_source, name="join-source"),
     *(path("", include(f"helixweb.{app}.urls")) for app in APPS),
     path("api/docs/", needs(OWN)(api_docs), name="api-docs"),
     path("api/schema/", needs(OWN)(SpectacularAPIView.as_view()), name="schema"),

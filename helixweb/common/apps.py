@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class CommonConfig(AppConfig):
     name = "helixweb.common"
-    label = "common"
 
     def ready(self) -> None:
         # The web sends messages too; without our app they would go to Celery's default broker.

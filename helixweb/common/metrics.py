@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
+from django.apps import apps
 from django.db.models import Count, Max, Min
+from django.utils.module_loading import import_string, module_has_submodule
 from prometheus_client import Metric
 from prometheus_client.process_collector import ProcessCollector
 
@@ -18,22 +20,23 @@ from runtime.protocol.exposition import counter, gauge, page
 
 MOST_LINES = 5000
 Collect = Callable[[datetime, Any], Iterable[Metric]]
-# Filled by each app's `apps.ready`.
-_COLLECT: list[Collect] = []
-
-
-def register_metrics(collect: Collect) -> None:
-    """Have `collect(now, scope)` asked at every scrape."""
-    _COLLECT.append(collect)
 
 
 def metrics_page(now: datetime, scope: Any) -> bytes:
     """Metrics of rows in `scope`, in Prometheus' text format."""
-    families = [family for collect in (_of_site, *_COLLECT) for family in collect(now, scope)]
+    families = [family for collect in collectors() for family in collect(now, scope)]
     return page([*families, *_shortened(families)])
 
 
-def _of_site(now: datetime, scope: Any) -> Iterator[Metric]:
+def collectors() -> Iterator[Collect]:
+    """The function `collect` of each app that has a module `metrics`."""
+    for app in apps.get_app_configs():
+        if app.name.startswith("helixweb.") and module_has_submodule(app.module, "metrics"):
+            yield import_string(f"{app.name}.metrics.collect")
+
+
+def collect(now: datetime, scope: Any) -> Iterator[Metric]:
+    """Of the processes, the tasks and the events of the site."""
     yield from ProcessCollector(registry=None).collect()
     yield from web_requests.REGISTRY.collect()
     tasks, oldest = [], []

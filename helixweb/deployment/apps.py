@@ -10,7 +10,6 @@ class DeploymentConfig(AppConfig):
         from helixweb.access.signals import rights_changed
         from helixweb.common import jobs
         from helixweb.common.deferred import deferred
-        from helixweb.common.metrics import register_metrics
         from helixweb.common.models import ApiKey
         from helixweb.inventory.signals import links_asked, links_at_work_asked, profiles_missing
         from helixweb.planning.models import PlanRun
@@ -26,4 +25,3 @@ class DeploymentConfig(AppConfig):
         ):
             path = f"helixweb.deployment.{path}"
             signal.connect(deferred(path), sender=sender, dispatch_uid=path, weak=False)
-        register_metrics(deferred("helixweb.deployment.metrics.collect"))

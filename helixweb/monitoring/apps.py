@@ -6,7 +6,6 @@ class MonitoringConfig(AppConfig):
 
     def ready(self) -> None:
         from helixweb.common.deferred import deferred
-        from helixweb.common.metrics import register_metrics
         from helixweb.deployment.signals import report_received
 
         report_received.connect(
@@ -14,4 +13,3 @@ class MonitoringConfig(AppConfig):
             dispatch_uid="monitoring-keep-report",
             weak=False,
         )
-        register_metrics(deferred("helixweb.monitoring.metrics.collect"))

@@ -104,7 +104,7 @@ def test_a_family_of_too_many_lines_says_so(db: None, monkeypatch: pytest.Monkey
     lines = [({"name": str(number)}, float(number)) for number in range(12)]
     monkeypatch.setattr(metrics, "MOST_LINES", 10)
     many = gauge("helix_many", "words", lines)
-    monkeypatch.setattr(metrics, "_COLLECT", [lambda now, scope: [many]])
+    monkeypatch.setattr(metrics, "collectors", lambda: [lambda now, scope: [many]])
     page = metrics.metrics_page(timezone.now(), WHOLE_SITE)
     assert len([name for name, _, _ in scrapes.samples(page) if name == "helix_many"]) == 10
     assert scrapes.value(page, "helix_metrics_left_out", family="helix_many") == 2
