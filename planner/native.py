@@ -24,7 +24,7 @@ INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C")
 REALS = np.ctypeslib.ndpointer(np.float64, flags="C")
 Field: TypeAlias = "int | float | npt.NDArray[np.int64] | npt.NDArray[np.float64]"
 
-_EDITION = 24  # that of loops/module.c
+_EDITION = 25  # that of loops/module.c
 
 
 class Packed:

@@ -94,35 +94,22 @@ class PythonLinks:
         link.waiting_peak = max(link.waiting_peak, link.waiting)
 
     def _begin(self, link: Link) -> None:
-        """Give the idle link its next message, or the rest of a prompt's."""
-        decodes, prompts = link.queues[DECODES], link.queues[PROMPTS]
-        prompt_waits = bool(prompts) or link.active[PROMPTS] is not None
-        self._occupy(link, is_sending=bool(decodes) or prompt_waits)
-        limit = self._setup.starvation_limit
-        starved = prompt_waits and limit > 0 and link.overtaken >= limit
-        if decodes and not starved:
-            link.overtaken = link.overtaken + 1 if prompt_waits else 0
-            self._load(link, DECODES)
-            self._drive(link, DECODES, piece=0.0)
-        elif prompt_waits:
-            link.overtaken = 0
-            if link.active[PROMPTS] is None:
-                self._load(link, PROMPTS)
-            self._drive(link, PROMPTS, piece=self._setup.piece_bytes if decodes else 0.0)
-        else:
-            link.due_lane = NO_LANE
+        """The idle link sends a message: of decodes first, else a prompt's rest or the next one."""
+        lane = DECODES if link.queues[DECODES] else PROMPTS
+        sends = bool(link.queues[lane]) or link.active[lane] is not None
+        self._occupy(link, is_sending=sends)
+        link.due_lane = lane if sends else NO_LANE
+        if not sends:
+            return
+        if link.active[lane] is None:
+            self._load(link, lane)
+        link.since, link.sent, link.piece = self._clock(), 0.0, 0.0
+        self._due_at(link, self._clock() + link.left[lane] / link.pace)
 
     def _load(self, link: Link, lane: int) -> None:
         message = link.queues[lane].popleft()
         link.waiting -= 1
         link.active[lane], link.left[lane] = message, message.size
-
-    def _drive(self, link: Link, lane: int, *, piece: float) -> None:
-        """Send from one lane until its message or a piece of it is through."""
-        size = link.left[lane]
-        link.piece = piece if piece < size else 0.0
-        link.due_lane, link.since, link.sent = lane, self._clock(), 0.0
-        self._due_at(link, self._clock() + (link.piece or size) / link.pace)
 
     def _interrupt(self, link: Link) -> None:
         """A decode came while a prompt is under way: it goes at the end of the present piece."""

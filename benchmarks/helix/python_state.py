@@ -165,7 +165,7 @@ class Link:
         self.is_sending = False
         self.pace = bandwidth
         self.due_lane = NO_LANE
-        self.version = self.overtaken = self.waiting = 0
+        self.version = self.waiting = 0
 
     def fair_pace(self) -> float:
         """Bytes/s that the link may use while those that are sending now do."""

@@ -24,15 +24,14 @@ class ServingPolicy:
     `published_batch_limits`: a step also keeps to the profile's `batch_limits`.
     `messages`: one for each request, or one for each step and next hop. `transmission`: "fifo" in
     one queue per link, "decode_first" lets decodes overtake waiting prompts. A prompt on its way
-    makes room for decodes after at most `piece_bytes` (None: never); after `starvation_limit`
-    decode messages that overtook it a piece goes first (MoLink's N; None: no limit). `return_path`:
-    a new token reaches the first stage by way of the coordinator, or straight from the last stage,
-    which notifies the coordinator as well ("first_stage"; without a link from last to first it is
-    sent by way of the coordinator). `kv_high_water` is the share of KV room up to which requests
-    are admitted. Plan files may still have the `former_keys`.
+    makes room for decodes after at most `piece_bytes` (None: never). `return_path`: a new token
+    reaches the first stage by way of the coordinator, or straight from the last stage, which
+    notifies the coordinator as well ("first_stage"; without a link from last to first it is sent by
+    way of the coordinator). `kv_high_water` is the share of KV room up to which requests are
+    admitted. Plan files may still have the `former_keys`.
     """
 
-    former_keys: ClassVar[tuple[str, ...]] = ("decode_lane_share",)
+    former_keys: ClassVar[tuple[str, ...]] = ("decode_lane_share", "starvation_limit")
     prompt_chunk_tokens: Annotated[int, _FROM_ONE] | None
     decode_cap_divisor: Annotated[float, _FROM_ONE] | None
     decode_cap_floor: Annotated[int, _FROM_ONE] = 16
@@ -41,7 +40,6 @@ class ServingPolicy:
     messages: Messages
     transmission: Transmission
     piece_bytes: Annotated[float, _FROM_ONE] | None = 65536.0
-    starvation_limit: Annotated[int, _FROM_ONE] | None = None
     return_path: ReturnPath = "coordinator"
     kv_high_water: Annotated[float, _SHARE] = 0.85
     step_overhead_s: Annotated[float, Range(0)] = 0.0

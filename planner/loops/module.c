@@ -4,7 +4,7 @@
 
 /* Raised with every change of a loop, here and in planner/native.py: a library that was built before
    the change is refused. */
-const int64_t loops_edition = 24;
+const int64_t loops_edition = 25;
 
 void *PyInit__loops(void);
 

@@ -75,8 +75,8 @@ class EngineSetup:
     """Nodes, bandwidths that links share, and the policy in the order of the C struct `Policy`.
 
     With `decodes_first` decodes overtake prompts on links. 0 means none for `chunk_tokens`,
-    `cap_divisor`, `most_micro_batches` and `starvation_limit`. `measures_waits` of requests at
-    their stages, which costs time.
+    `cap_divisor` and `most_micro_batches`. `measures_waits` of requests at their stages, which
+    costs time.
     """
 
     chunk_tokens: int
@@ -86,7 +86,6 @@ class EngineSetup:
     grouped: bool
     decodes_first: bool
     piece_bytes: float
-    starvation_limit: int
     page_tokens: int
     measures_waits: bool
     overhead_s: float

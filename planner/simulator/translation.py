@@ -118,7 +118,6 @@ def engine_setup(
         grouped=policy.messages == "grouped",
         decodes_first=policy.transmission == "decode_first",
         piece_bytes=policy.piece_bytes or 0.0,
-        starvation_limit=policy.starvation_limit or 0,
         page_tokens=page_tokens,
         measures_waits=measures_waits,
         overhead_s=policy.step_overhead_s,

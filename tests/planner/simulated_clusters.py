@@ -28,7 +28,7 @@ POLICIES = (
     PUBLISHED_POLICY,
     replace(PLAIN, decode_cap_divisor=4, decode_cap_floor=2),
     replace(RUNTIME_POLICY, prompt_chunk_tokens=40, decode_cap_floor=2),
-    replace(RUNTIME_POLICY, prompt_chunk_tokens=64, piece_bytes=900.0, starvation_limit=2),
+    replace(RUNTIME_POLICY, prompt_chunk_tokens=64, piece_bytes=900.0),
     replace(RUNTIME_POLICY, prompt_chunk_tokens=None, piece_bytes=None),
     replace(RUNTIME_POLICY, piece_bytes=500.0, step_overhead_s=0.001, messages="per_request"),
     replace(MEASURED, messages="per_request"),

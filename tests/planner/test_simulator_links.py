@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 from simulated_clusters import (
-    NO_COPY,
     PLAIN,
     TOKEN_BYTES,
     cluster_problem,
@@ -46,29 +45,6 @@ def test_decodes_wait_for_a_prompt_on_the_link_unless_they_may_overtake_its_piec
 def test_a_whole_prompt_holds_the_link_where_it_goes_in_one_piece():
     whole, _ = decode_gap_beside_a_long_prompt(transmission="decode_first", piece_bytes=None)
     assert whole > 0.5
-
-
-def test_a_prompt_that_decodes_overtake_is_not_starved():
-    """Twenty requests decode without pause over a link that they fill."""
-    problem = cluster_problem([(1e-4, 1e-4), (1e-4, 1e-4)], num_layers=2)
-    arrivals = [Request(arrival_s=0.0, lengths=lengths(1, 2000)) for _ in range(20)]
-    arrivals.append(Request(arrival_s=1.0, lengths=lengths(200, 1)))
-
-    def prompt_waits(limit):
-        policy = dataclasses.replace(
-            PLAIN, transmission="decode_first", piece_bytes=2000.0, starvation_limit=limit
-        )
-        forecast = run(
-            problem,
-            placed((0, 1), (1, 2)),
-            Arrivals(requests=iter(arrivals)),
-            policy=policy,
-            options=dataclasses.replace(NO_COPY, window_s=8.0),
-        )
-        return forecast.ttft.count < 21 or forecast.ttft.p99_s > 3.0
-
-    assert prompt_waits(None)
-    assert not prompt_waits(4)
 
 
 def prompts_over_one_card(*sizes, bandwidths, card_bytes_per_s, **changes):

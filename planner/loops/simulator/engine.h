@@ -125,7 +125,7 @@ typedef struct {
     i32 active[2], open[2]; /* open: the message that the present step is filling */
     i32 source, target, due_lane, version, is_sending, num_shares;
     i32 *shares;
-    i64 overtaken, waiting;
+    i64 waiting;
     LinkStatistics counted;
 } Link;
 
@@ -145,7 +145,7 @@ typedef struct {
     double cap_divisor, most_micro_batches;
     i64 cap_floor, grouped, decodes_first;
     double piece_bytes;
-    i64 starvation_limit, page_tokens, measures_waits;
+    i64 page_tokens, measures_waits;
     double overhead_s, copy_s_per_token, activation_bytes, token_bytes;
 } Policy;
 

@@ -69,16 +69,6 @@ static void load(Engine *e, Link *link, i32 lane) {
     link->left[lane] = e->messages[message].size;
 }
 
-static void drive(Engine *e, i32 number, i32 lane, double piece) {
-    Link *link = &e->links[number];
-    double size = link->left[lane];
-    link->piece = piece < size ? piece : 0.0;
-    link->due_lane = lane;
-    link->since = e->now;
-    link->sent = 0.0;
-    due(e, number, e->now + (link->piece > 0 ? link->piece : size) / link->pace);
-}
-
 static void divide(const Engine *e, Share *of) {
     double level = 0.0;
     for (;;) {
@@ -134,24 +124,18 @@ static void occupy(Engine *e, i32 number, int is_sending) {
     }
 }
 
+/* The idle link sends a message: of decodes first, else the rest of a prompt's or the next one. */
 static void begin(Engine *e, i32 number) {
     Link *link = &e->links[number];
-    int decodes = link->queue[DECODES].first >= 0;
-    int prompt_waits = link->queue[PROMPTS].first >= 0 || link->active[PROMPTS] >= 0;
-    occupy(e, number, decodes || prompt_waits);
-    i64 limit = e->policy.starvation_limit;
-    int starved = prompt_waits && limit > 0 && link->overtaken >= limit;
-    if (decodes && !starved) {
-        link->overtaken = prompt_waits ? link->overtaken + 1 : 0;
-        load(e, link, DECODES);
-        drive(e, number, DECODES, 0.0);
-    } else if (prompt_waits) {
-        link->overtaken = 0;
-        if (link->active[PROMPTS] < 0) load(e, link, PROMPTS);
-        drive(e, number, PROMPTS, decodes ? e->policy.piece_bytes : 0.0);
-    } else {
-        link->due_lane = NO_LANE;
-    }
+    i32 lane = link->queue[DECODES].first >= 0 ? DECODES : PROMPTS;
+    int sends = link->queue[lane].first >= 0 || link->active[lane] >= 0;
+    occupy(e, number, sends);
+    link->due_lane = sends ? lane : NO_LANE;
+    if (!sends) return;
+    if (link->active[lane] < 0) load(e, link, lane);
+    link->piece = link->sent = 0.0;
+    link->since = e->now;
+    due(e, number, e->now + link->left[lane] / link->pace);
 }
 
 static void interrupt(Engine *e, i32 number) {
