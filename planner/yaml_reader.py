@@ -5,9 +5,8 @@ time), dates, merge keys and twenty words for true and false. Here only its pars
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import yaml
 
@@ -61,7 +60,7 @@ def read_yaml(text: str) -> object:
     try:
         parser = _Parser(text)
         try:
-            return _Document(parser).value()
+            return _Reader(parser).document()
         finally:
             parser.dispose()
     except yaml.MarkedYAMLError as error:
@@ -71,119 +70,91 @@ def read_yaml(text: str) -> object:
         raise YamlRefused(f"not valid YAML ({' '.join(str(error).split())}); correct it") from None
 
 
-@dataclass(slots=True)
-class _Open:
-    """A list or a mapping that is being read; `key` waits for its value."""
+class _Reader:
+    """Makes values of the parser's events."""
 
-    made: list[object] | dict[object, object]
-    anchor: str | None
-    first_value: int
-    key: object = None
-    has_key: bool = False
+    def __init__(self, parser: yaml.SafeLoader) -> None:
+        self._parser = parser
+        self._anchors: dict[str, tuple[object, int]] = {}  # value, values in it
+        self._values = 0
 
-    def add(self, value: object, mark: _Mark | None) -> None:
-        if isinstance(self.made, list):
-            self.made.append(value)
-        elif self.has_key:
-            self.made[self.key] = value
-            self.has_key = False
-        else:
-            self._take_key(value, mark)
-
-    def _take_key(self, key: object, mark: _Mark | None) -> None:
-        if not isinstance(key, str):  # nor could numbers be: theirs is a hash that can be foreseen
-            raise _refused(f"it has the key {_shown(key)}, which is not text; use quotes", mark)
-        if isinstance(self.made, dict) and key in self.made:
-            raise _refused(f"the key {_shown(key)} appears twice", mark)
-        self.key, self.has_key = key, True
-
-
-@dataclass(slots=True)
-class _Document:
-    """One document, made of the parser's events without recursion."""
-
-    parser: yaml.SafeLoader
-    open: list[_Open] = field(default_factory=list)
-    anchors: dict[str, tuple[object, int]] = field(default_factory=dict)  # value, values in it
-    values: int = 0
-
-    def value(self) -> object:
+    def document(self) -> object:
+        """The value of the only document."""
         found: list[object] = []
-        for event in self._events():
-            if isinstance(event, yaml.DocumentStartEvent):
-                if found:
-                    raise _refused("a second document begins; give one", event.start_mark)
-            elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-                self._begin(event)
-            elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-                done = self.open.pop()
-                self._keep(done.anchor, done.made, self.values - done.first_value)
-                self._put(done.made, event, found)
-            elif isinstance(event, yaml.AliasEvent):
-                self._put(self._aliased(event), event, found)
-            elif isinstance(event, yaml.ScalarEvent):
-                self._count(1, event)
-                scalar = _scalar(event)
-                self._keep(event.anchor, scalar, 1)
-                if _is_merge(event) and self._is_key:
-                    raise _refused(
-                        "merge keys (<<) are not read; write the keys out", event.start_mark
-                    )
-                self._put(scalar, event, found)
+        while self._parser.check_event():
+            event = self._event()
+            if isinstance(event, yaml.DocumentStartEvent) and found:
+                raise _refused("a second document begins; give one", event.start_mark)
+            if isinstance(event, yaml.NodeEvent):
+                found.append(self._value(event, level=1))
         return found[0] if found else None
 
-    @property
-    def _is_key(self) -> bool:
-        return (
-            bool(self.open) and isinstance(self.open[-1].made, dict) and not self.open[-1].has_key
-        )
+    def _event(self) -> Any:
+        return self._parser.get_event()  # type: ignore[no-untyped-call]
 
-    def _events(self) -> Iterator[yaml.Event]:
-        while self.parser.check_event():
-            yield self.parser.get_event()  # type: ignore[no-untyped-call]
+    def _value(self, event: Any, *, level: int) -> object:
+        if isinstance(event, yaml.AliasEvent):
+            return self._aliased(event)
+        before = self._values
+        if isinstance(event, yaml.ScalarEvent):
+            self._count(1, event)
+            made = _scalar(event)
+        else:
+            made = self._collection(event, level=level)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = made, self._values - before
+        return made
 
-    def _begin(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
+    def _collection(
+        self, event: yaml.CollectionStartEvent, *, level: int
+    ) -> list[object] | dict[str, object]:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
             raise _refused(f"the tag {_shown(event.tag)} is not read", event.start_mark)
-        if len(self.open) >= MOST_LEVELS:
+        if level > MOST_LEVELS:
             raise _refused(
                 f"it is nested too deeply, in more than {MOST_LEVELS} levels", event.start_mark
             )
-        self.open.append(_Open({} if is_mapping else [], event.anchor, self.values))
         self._count(1, event)
+        if is_mapping:
+            return self._mapping(level=level)
+        items = []
+        while not isinstance(item := self._event(), yaml.SequenceEndEvent):
+            items.append(self._value(item, level=level + 1))
+        return items
+
+    def _mapping(self, *, level: int) -> dict[str, object]:
+        made: dict[str, object] = {}
+        while not isinstance(event := self._event(), yaml.MappingEndEvent):
+            key = self._value(event, level=level + 1)
+            if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+                raise _refused("merge keys (<<) are not read; write the keys out", event.start_mark)
+            if not isinstance(key, str):  # hashes of numbers could be foreseen
+                raise _refused(
+                    f"it has the key {_shown(key)}, which is not text; use quotes", event.start_mark
+                )
+            if key in made:
+                raise _refused(f"the key {_shown(key)} appears twice", event.start_mark)
+            made[key] = self._value(self._event(), level=level + 1)
+        return made
 
     def _aliased(self, event: yaml.AliasEvent) -> object:
-        if event.anchor not in self.anchors:
+        if event.anchor not in self._anchors:
             raise _refused(
                 f"*{event.anchor} stands for nothing that was read before it", event.start_mark
             )
-        value, values = self.anchors[event.anchor]
+        value, values = self._anchors[event.anchor]
         self._count(values, event)
         return value
 
-    def _keep(self, anchor: str | None, value: object, values: int) -> None:
-        if anchor is not None:
-            self.anchors[anchor] = value, values
-
-    def _put(self, value: object, event: yaml.Event, found: list[object]) -> None:
-        if self.open:
-            self.open[-1].add(value, event.start_mark)
-        else:
-            found.append(value)
-
     def _count(self, values: int, event: yaml.Event) -> None:
-        self.values += values
-        if self.values > MOST_VALUES:
+        self._values += values
+        if self._values > MOST_VALUES:
             raise _refused(
                 f"it has more than {MOST_VALUES:,} values, those that aliases stand for included; "
                 "write it as JSON or in several files",
                 event.start_mark,
             )
-
-
-def _is_merge(event: yaml.ScalarEvent) -> bool:
-    return bool(event.value == "<<" and event.implicit[0])
 
 
 def _scalar(event: yaml.ScalarEvent) -> object:
