@@ -33,12 +33,13 @@ from typing import Any
 
 import httpx
 
+from benchmarks.instances.scheduling import simulate_instances
 from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
 from planner.domain.profile import ComputeProfile
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import WeightedTurns
-from planner.simulator.instances import InstanceSpec, simulate_instances
+from planner.simulator.instances import InstanceSpec
 from planner.workload.lengths import lengths_from_csv, scaled_lengths
 from planner.workload.request import Lengths
 from runtime.membership.data_address import choose_port

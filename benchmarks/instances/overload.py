@@ -15,12 +15,13 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 
+from benchmarks.instances.scheduling import SchedulingOutcome, simulate_instances
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLength
 from planner.routers.base import InstanceRouter, RequestSize
 from planner.routers.instance_choice import make_instance_router
 from planner.routers.load_aware import InstanceSpeed, LoadAwareInstances
-from planner.simulator.instances import InstanceSpec, SchedulingOutcome, simulate_instances
+from planner.simulator.instances import InstanceSpec
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import Lengths
 

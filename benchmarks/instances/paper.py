@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.instances.scheduling import SchedulingOutcome, simulate_instances
 from planner.latency_model import Fit, LatencyModel
 from planner.placers.instances import (
     DegreeEstimate,
@@ -31,11 +32,7 @@ from planner.placers.instances import (
 )
 from planner.routers.base import RequestSize
 from planner.routers.load_aware import InstanceSpeed, LoadAwareInstances
-from planner.simulator.instances import (
-    InstanceSpec,
-    SchedulingOutcome,
-    simulate_instances,
-)
+from planner.simulator.instances import InstanceSpec
 from planner.workload.request import Lengths
 
 PARAMETERS = Path(__file__).with_name("paper.toml")

@@ -5,6 +5,7 @@ the machine as one device, so an instance on t of u GPUs has t / u of its memory
 profile's `instance_times` of that degree; for the whole machine else the layer times of a stage.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
@@ -30,7 +31,7 @@ from planner.placers.instances import (
     at_most,
     degree_estimates,
 )
-from planner.simulator.instances import InstanceSpec, simulate_instances
+from planner.simulator.instances import Instance, InstanceSpec
 from planner.timing import layer_times_of
 from planner.workload.lengths import scaled_lengths
 from planner.workload.request import Lengths
@@ -230,11 +231,14 @@ def _rank(
             kv_room_tokens=one.kv_room_tokens,
             most_requests=machine.most_requests,
         )
-        outcome = simulate_instances(
-            {"one": spec}, [(0.0, length) for length in requests], choose=lambda *_: "one"
-        )
-        all_s = one.instances * outcome.tokens_per_s
-        output_s = one.instances * outcome.output_tokens_per_s
+        instance = Instance(spec)
+        for number, length in enumerate(requests):
+            instance.take(number, length)
+        instance.advance(until_s=math.inf)
+        prompts = sum(length.prompt_tokens for length in requests)
+        output = sum(length.output_tokens for length in requests)
+        all_s = one.instances * ((prompts + output) / instance.finished_s)
+        output_s = one.instances * (output / instance.finished_s)
     return DegreeRank(
         machine=kind,
         nodes=tuple(names),

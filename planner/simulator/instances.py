@@ -1,6 +1,6 @@
-"""Whole-model instances with continuous batching, under a scheduler: iterations, not a model run.
+"""A whole-model instance with continuous batching: iterations, not a model run.
 
-Each instance takes its times from a fitted latency model (Xiong et al. §3.1). An iteration either
+It takes its times from a fitted latency model (Xiong et al. §3.1). An iteration either
 brings waiting prompts in, as many as have room and as a step may hold, or makes one token for every
 request that runs, as engines that put prompts first do. When a growing batch runs out of room, the
 youngest request is preempted and restarts with the tokens it has.
@@ -8,7 +8,6 @@ youngest request is preempted and restarts with the tokens it has.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.latency_model import LatencyModel
@@ -25,71 +24,6 @@ class InstanceSpec:
     most_prompt_tokens: int = 8192
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceOutcome:
-    """Results of one instance. `finished_s` is when its last request ended, 0 without any."""
-
-    requests: int
-    output_tokens: int
-    finished_s: float
-    preemptions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingOutcome:
-    """`tokens_per_s` counts prompts and answers, from the first arrival to the last end."""
-
-    instances: Mapping[str, InstanceOutcome]
-    tokens_per_s: float
-    output_tokens_per_s: float
-    seconds: float
-
-    @property
-    def finish_spread(self) -> float:
-        """(last - first end of instances) / last end, 0 to 1."""
-        ends = [one.finished_s for one in self.instances.values()]
-        return 1 - min(ends) / max(ends)
-
-
-Choose = Callable[[int, Lengths], str]  # number and length of a request -> instance
-Ended = Callable[[int], None]
-
-
-def simulate_instances(
-    specs: Mapping[str, InstanceSpec],
-    arrivals: Sequence[tuple[float, Lengths]],
-    *,
-    choose: Choose,
-    ended: Ended = lambda _: None,
-) -> SchedulingOutcome:
-    """Send every request of `arrivals` (seconds, in order) to the instance that `choose` names.
-
-    `ended` is called for every request that ends before the next one is chosen for. Raises
-    ValueError for a request that does not fit into its instance, or without requests.
-    """
-    if not arrivals:
-        raise ValueError("no requests to simulate")
-    instances = {name: _Instance(spec) for name, spec in specs.items()}
-    for number, (at_s, length) in enumerate(arrivals):
-        for instance in instances.values():
-            for done in instance.advance(until_s=at_s):
-                ended(done)
-        instances[choose(number, length)].take(number, length, at_s=at_s)
-    for instance in instances.values():
-        for done in instance.advance(until_s=float("inf")):
-            ended(done)
-    outcomes = {name: instance.outcome() for name, instance in instances.items()}
-    seconds = max(one.finished_s for one in outcomes.values()) - arrivals[0][0]
-    output = sum(length.output_tokens for _, length in arrivals)
-    prompts = sum(length.prompt_tokens for _, length in arrivals)
-    return SchedulingOutcome(
-        instances=outcomes,
-        tokens_per_s=(prompts + output) / seconds,
-        output_tokens_per_s=output / seconds,
-        seconds=seconds,
-    )
-
-
 @dataclass(slots=True, kw_only=True)
 class _Running:
     """`context` tokens when it was let in, after `since` decode iterations; ends after `until`."""
@@ -98,25 +32,25 @@ class _Running:
     context: int
     since: int
     until: int
-    output_tokens: int
 
 
 @dataclass(slots=True)
-class _Instance:
+class Instance:
+    """`finished_s` is when its last request ended, 0 without any."""
+
     spec: InstanceSpec
     now_s: float = 0.0
     decodes: int = 0  # iterations so far
     context_tokens: int = 0
-    # number, prompt tokens, tokens still to make, of the whole answer
-    waiting: deque[tuple[int, int, int, int]] = field(default_factory=deque)
+    # number, prompt tokens, tokens still to make
+    waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
     running: dict[int, _Running] = field(default_factory=dict)  # the youngest last
     ends: list[tuple[int, int]] = field(default_factory=list)  # heap: iteration, number
-    requests: int = 0
-    output_tokens: int = 0
     finished_s: float = 0.0
     preemptions: int = 0
 
-    def take(self, number: int, length: Lengths, *, at_s: float) -> None:
+    def take(self, number: int, length: Lengths, *, at_s: float = 0.0) -> None:
+        """A request comes. Raises ValueError for one that never fits."""
         whole = length.prompt_tokens + length.output_tokens
         if whole > self.spec.kv_room_tokens:
             raise ValueError(
@@ -125,8 +59,7 @@ class _Instance:
             )
         if not self.waiting and not self.running:
             self.now_s = max(self.now_s, at_s)
-        output = length.output_tokens
-        self.waiting.append((number, length.prompt_tokens, output, output))
+        self.waiting.append((number, length.prompt_tokens, length.output_tokens))
 
     def advance(self, *, until_s: float) -> list[int]:
         """Run iterations that begin before `until_s`; returns the requests that ended."""
@@ -139,25 +72,15 @@ class _Instance:
                 one = self.running.get(number)
                 if one is not None and one.until == until:
                     self._leave(one)
-                    self.requests += 1
-                    self.output_tokens += one.output_tokens
                     self.finished_s = self.now_s
                     done.append(number)
         return done
-
-    def outcome(self) -> InstanceOutcome:
-        return InstanceOutcome(
-            requests=self.requests,
-            output_tokens=self.output_tokens,
-            finished_s=self.finished_s,
-            preemptions=self.preemptions,
-        )
 
     def _prefill(self) -> bool:
         """Bring in what has room; each makes its first token."""
         spec, taken, tokens = self.spec, 0, 0
         while self.waiting and len(self.running) < spec.most_requests:
-            number, prompt, left, output = self.waiting[0]
+            number, prompt, left = self.waiting[0]
             room = spec.kv_room_tokens - self.context_tokens - len(self.running)
             if prompt + 1 > room or (taken and tokens + prompt > spec.most_prompt_tokens):
                 break
@@ -165,11 +88,7 @@ class _Instance:
             taken, tokens = taken + 1, tokens + prompt
             until = self.decodes + left - 1
             self.running[number] = _Running(
-                number=number,
-                context=prompt + 1,
-                since=self.decodes,
-                until=until,
-                output_tokens=output,
+                number=number, context=prompt + 1, since=self.decodes, until=until
             )
             self.context_tokens += prompt + 1
             heapq.heappush(self.ends, (until, number))
@@ -192,7 +111,7 @@ class _Instance:
         context = one.context + self.decodes - one.since
         self._leave(one)
         self.preemptions += 1
-        self.waiting.appendleft((one.number, context, one.until - self.decodes, one.output_tokens))
+        self.waiting.appendleft((one.number, context, one.until - self.decodes))
 
     def _leave(self, one: _Running) -> None:
         del self.running[one.number]

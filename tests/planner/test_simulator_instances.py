@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from benchmarks.instances.scheduling import simulate_instances
 from planner.latency_model import Fit, LatencyModel
-from planner.simulator.instances import InstanceSpec, simulate_instances
+from planner.simulator.instances import InstanceSpec
 from planner.workload.request import Lengths
 
 
