@@ -1,12 +1,12 @@
 """Load of nodes as a coordinator can know it; the simulator's routers know no more."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from planner.domain.pipeline import Pipeline
 from planner.routers.base import RequestSize
-from planner.routers.measured_rates import MeasuredRates
 
 # Output tokens are counted when a request leaves, so rates are those of some requests, not of one.
 _MEMORY_S = 30.0
@@ -34,9 +34,9 @@ class NodeLoad:
         self._running_at: Counter[str] = Counter()
         self._queued_at: Counter[str] = Counter()
         self._tokens_at: Counter[str] = Counter()
-        self._rates = MeasuredRates(
-            total_of=self._tokens_at.__getitem__, clock=clock, memory_s=_MEMORY_S
-        )
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}  # node -> when, tokens then
+        self._rates: dict[str, float] = {}
 
     def admit(
         self, request: Hashable, pipeline: Pipeline, *, size: RequestSize, is_new: bool = True
@@ -78,8 +78,22 @@ class NodeLoad:
         return self._running_at[node]
 
     def tokens_per_s(self, node: str) -> float | None:
-        """Prompt and output tokens that passed the node lately; None before anything did."""
-        return self._rates.tokens_per_s(node)
+        """Prompt and output tokens that passed the node lately; None before anything did.
+
+        Smoothed over about `_MEMORY_S`, and read from the counters at most once in a tenth of it.
+        """
+        now, total = self._clock(), self._tokens_at[node]
+        then, before = self._seen.setdefault(node, (now, total))
+        elapsed_s = now - then
+        if elapsed_s >= _MEMORY_S / 10:
+            self._seen[node] = now, total
+            rate = (total - before) / elapsed_s
+            if node in self._rates:
+                forgotten = 1.0 - math.exp(-elapsed_s / _MEMORY_S)
+                self._rates[node] += forgotten * (rate - self._rates[node])
+            elif rate > 0:
+                self._rates[node] = rate
+        return self._rates.get(node)
 
     def _count(self, held: _UnderWay, tokens: int) -> None:
         held.counted += tokens

@@ -47,6 +47,19 @@ def test_prompts_count_with_the_first_token_and_outputs_when_the_request_leaves(
     assert load.tokens_per_s("c") is None
 
 
+def test_a_rate_follows_what_passes_the_node() -> None:
+    now = [0.0]
+    load = NodeLoad(clock=lambda: now[0])
+    for tokens_per_s in (50, 20):
+        for number in range(600):
+            now[0] += 1.0
+            load.admit(number, SHORT, size=RequestSize(prompt_tokens=1, predicted_output_tokens=9))
+            load.first_token(number)
+            load.release(number, total_tokens=tokens_per_s)
+            rate = load.tokens_per_s("a")
+        assert rate == pytest.approx(tokens_per_s)
+
+
 def test_a_prompt_that_was_never_answered_passed_nobody() -> None:
     now = [0.0]
     load = NodeLoad(clock=lambda: now[0])

@@ -13,7 +13,6 @@ from planner.domain.placement import LayerRange, Placement
 from planner.routers.base import RequestSize, Router
 from planner.routers.choice import ROUTER_NAMES, UnknownRouter, make_router
 from planner.routers.kv_estimator import KvEstimator
-from planner.routers.measured_rates import MeasuredRates
 
 SMALL = RequestSize(prompt_tokens=4, predicted_output_tokens=4)
 RANGES = {"a": (0, 6), "b": (0, 4), "c": (4, 8), "d": (6, 12), "e": (8, 12)}
@@ -298,22 +297,3 @@ def test_a_plan_change_keeps_whose_turn_it_was() -> None:
             after = router_of(name, weights=weights, placement=placement)
             after.take_over(before)
             assert firsts(after, 12) == firsts(kept, 12), (name, turns)
-
-
-def test_rates_follow_the_counters_and_survive_a_reset() -> None:
-    totals, now = {"a": 0.0}, [0.0]
-    rates = MeasuredRates(total_of=totals.__getitem__, clock=lambda: now[0], memory_s=10.0)
-    assert rates.tokens_per_s("a") is None
-    for _ in range(200):
-        now[0] += 1.0
-        totals["a"] += 50.0
-        rates.tokens_per_s("a")
-    assert rates.tokens_per_s("a") == pytest.approx(50.0)
-    totals["a"] = 0.0
-    now[0] += 1.0
-    assert rates.tokens_per_s("a") == pytest.approx(50.0)
-    for _ in range(200):
-        now[0] += 1.0
-        totals["a"] += 20.0
-        rates.tokens_per_s("a")
-    assert rates.tokens_per_s("a") == pytest.approx(20.0)
