@@ -1,6 +1,7 @@
 """Capacities of nodes and links in tokens/s: the flow graph's edge capacities (Helix §4.3)."""
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from planner.domain.cluster import COORDINATOR, SINK, SOURCE, SharedBandwidth
@@ -96,6 +97,12 @@ def most_held(limits: Sequence[LayerLimits], *, num_layers: int) -> int:
     return min(everywhere, num_layers - 1)
 
 
+def held_by_largest(problem: Problem) -> list[int]:
+    """[i]: the most layers that i nodes hold anywhere together, each no more than the model has."""
+    held = sorted((max_layers(problem, node.name) for node in problem.cluster.nodes), reverse=True)
+    return list(accumulate(held, initial=0))
+
+
 def longest_ranges(problem: Problem, node_name: str) -> Iterator[LayerRange]:
     """The longest ranges that the node's memory holds, from the model's first layer to its last."""
     limits, num_layers = layer_limits(problem, node_name), problem.model.num_layers
@@ -155,23 +162,6 @@ def throughput_tokens_per_s(problem: Problem, node_name: str, layers_held: int) 
     return problem.profile_of(node_name).throughput_tokens_per_s(layers_held)
 
 
-def link_capacity_tokens_per_s(problem: Problem, source: str, target: str) -> float:
-    """Bandwidth / bytes per token: activations between nodes, tokens to and from the coordinator.
-
-    `source` may be COORDINATOR or SOURCE, `target` COORDINATOR or SINK. 0 when there is no link.
-    """
-    from_coordinator = source in _COORDINATOR_ENDS
-    to_coordinator = target in _COORDINATOR_ENDS
-    link = problem.cluster.link_between(
-        COORDINATOR if from_coordinator else source, COORDINATOR if to_coordinator else target
-    )
-    if link is None:
-        return 0.0
-    if from_coordinator or to_coordinator:
-        return link.bandwidth_bytes_per_s / problem.model.token_bytes
-    return link.bandwidth_bytes_per_s / problem.model.activation_bytes_per_token
-
-
 def shared_bytes_per_token(
     problem: Problem,
     shared: SharedBandwidth,
@@ -182,7 +172,8 @@ def shared_bytes_per_token(
 ) -> float:
     """Bytes of a shared bandwidth that a token takes from `source` to `target`; 0 if none.
 
-    The ends are as for `link_capacity_tokens_per_s`; `members` is `cluster.members_of(shared)`.
+    `source` may be COORDINATOR or SOURCE, `target` COORDINATOR or SINK; `members` is
+    `cluster.members_of(shared)`.
     """
     source_end = COORDINATOR if source in _COORDINATOR_ENDS else source
     target_end = COORDINATOR if target in _COORDINATOR_ENDS else target

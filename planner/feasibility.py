@@ -1,5 +1,6 @@
 """Whether rules and a problem agree, and what is left when the rules are applied."""
 
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeAlias
@@ -11,6 +12,7 @@ from planner.capacity import (
     ModelDoesNotFit,
     allowed_limits,
     check_cluster_can_hold_model,
+    held_by_largest,
     max_layers,
 )
 from planner.domain.cluster import COORDINATOR, Node, free_name
@@ -270,23 +272,12 @@ def _check_beside_pins(restricted: Problem, rules: PlacementRules) -> None:
 
 def _check_hops(restricted: Problem, rules: PlacementRules) -> None:
     num_layers = restricted.model.num_layers
-    if rules.max_hops is None:
+    held_by = held_by_largest(restricted)
+    if rules.max_hops is None or rules.max_hops >= len(held_by):
         return
-    largest_first = sorted(
-        (
-            min(restricted.profile_of(node.name).max_layers, num_layers)
-            for node in restricted.cluster.nodes
-        ),
-        reverse=True,
-    )
-    held = sum(largest_first[: rules.max_hops])
+    held, needed = held_by[rules.max_hops], bisect_left(held_by, num_layers)
     if held >= num_layers:
         return
-    needed = next(
-        count
-        for count in range(1, len(largest_first) + 1)
-        if sum(largest_first[:count]) >= num_layers
-    )
     raise ModelDoesNotFit(
         f"max_hops is {rules.max_hops}, and the {rules.max_hops} largest nodes hold {held} of "
         f"{num_layers} layers; layers [{held}, {num_layers}) cannot be held: allow {needed} hops "

@@ -6,7 +6,7 @@ without negative parameters: more work never takes less time, also beyond what w
 Legend: P points, F the terms of an equation, four or five.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,18 +39,15 @@ class Timing:
             )
 
 
-def fit_latency_model(prefills: Sequence[Timing], decodes: Sequence[Timing]) -> LatencyModel:
-    """p1..p8 of a sweep, as in the paper. Raises CannotFit naming what the sweep lacks."""
-    return LatencyModel(
-        prefill=_fit(prefills, "prefill", _paper_terms),
-        decode=_fit(decodes, "decode", _paper_terms),
-    )
+def fit_latency_model(
+    prefills: Sequence[Timing], decodes: Sequence[Timing], *, extended: bool = False
+) -> LatencyModel:
+    """p1..p8 of a sweep, as in the paper; with p9 for decodes if it is extended.
 
-
-def fit_extended_model(prefills: Sequence[Timing], decodes: Sequence[Timing]) -> LatencyModel:
-    """The same with p9 for decodes. Raises CannotFit."""
+    Raises CannotFit naming what the sweep lacks.
+    """
     return LatencyModel(
-        prefill=_fit(prefills, "prefill", _paper_terms), decode=_fit(decodes, "decode", _all_terms)
+        prefill=_fit(prefills, "prefill"), decode=_fit(decodes, "decode", extended=extended)
     )
 
 
@@ -62,15 +59,7 @@ def errors_of(fit: Fit, timings: Sequence[Timing]) -> tuple[float, ...]:
     )
 
 
-def _paper_terms(timing: Timing) -> list[float]:
-    return [timing.batch * timing.tokens, timing.batch, timing.tokens, 1.0]
-
-
-def _all_terms(timing: Timing) -> list[float]:
-    return [*_paper_terms(timing), float(timing.batch > 1)]
-
-
-def _fit(timings: Sequence[Timing], phase: str, terms: Callable[[Timing], list[float]]) -> Fit:
+def _fit(timings: Sequence[Timing], phase: str, *, extended: bool = False) -> Fit:
     batches = {timing.batch for timing in timings}
     lengths = {timing.tokens for timing in timings}
     if len(batches) < 2 or len(lengths) < 2 or len(timings) < len(_TERMS):
@@ -78,7 +67,9 @@ def _fit(timings: Sequence[Timing], phase: str, terms: Callable[[Timing], list[f
             f"{len(timings)} {phase} timings of {len(batches)} batch sizes and {len(lengths)} "
             f"lengths; measure {len(_TERMS)} or more, of two batch sizes and two lengths each"
         )
-    design_PF = np.array([terms(timing) for timing in timings])
+    pairs = [(timing.batch, timing.tokens) for timing in timings]
+    terms = [[batch * tokens, batch, tokens, 1.0, float(batch > 1)] for batch, tokens in pairs]
+    design_PF = np.array(terms)[:, : len(_TERMS) + extended]
     seconds_P = np.array([timing.seconds for timing in timings])
     relative_PF = design_PF / seconds_P[:, None]
     parameters_F = _not_negative(relative_PF)

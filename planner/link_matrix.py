@@ -12,9 +12,10 @@ Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 def link_capacities_tokens_per_s(problem: Problem, ends: Sequence[str]) -> Floats:
-    """capacities[i, k] from ends[i] to ends[k], as `capacity.link_capacity_tokens_per_s` has them.
+    """capacities[i, k] from ends[i] to ends[k]: bandwidth / bytes per token.
 
-    0 from an end to itself.
+    Activations pass between nodes, tokens to and from the coordinator. 0 without a link and from an
+    end to itself.
     """
     bandwidth, _ = links_between(problem.cluster, ends)
     return bandwidth / _bytes_per_token(problem, ends)

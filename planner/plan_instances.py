@@ -16,7 +16,7 @@ from planner.capacity import ModelDoesNotFit
 from planner.checked_plan import checked_plan
 from planner.domain.errors import InvalidProblem
 from planner.domain.instance import MethodChoice, MethodForecast, PlanMethod
-from planner.domain.placement import LayerRange, Placement
+from planner.domain.placement import LayerRange, Placement, together
 from planner.domain.plan import Incumbent, Plan
 from planner.domain.problem import Problem
 from planner.domain.rules import InvalidRules, PlacementRules
@@ -242,14 +242,9 @@ def _beside(
 
 def _joined(pipelines: Placement | None, nodes: frozenset[str], num_layers: int) -> Placement:
     """The pipelines, and every one of `nodes` with all layers by itself."""
-    layers = dict(pipelines.layers) if pipelines else {}
-    components = list(pipelines.components) if pipelines else []
-    if pipelines and not components:
-        components = [frozenset(pipelines.layers)]
-    for name in sorted(nodes):
-        layers[name] = LayerRange(first=0, end=num_layers)
-        components.append(frozenset({name}))
-    return Placement(layers=layers, components=tuple(components) if len(components) > 1 else ())
+    whole = LayerRange(first=0, end=num_layers)
+    parts = pipelines.parts if pipelines else ()
+    return together([*parts, *(Placement(layers={name: whole}) for name in sorted(nodes))])
 
 
 def _checked(

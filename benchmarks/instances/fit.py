@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.instances.latency_sweep import measure_latencies
-from planner.latency_fit import Timing, errors_of, fit_extended_model, fit_latency_model
+from planner.latency_fit import Timing, errors_of, fit_latency_model
 from planner.latency_model import Fit
 from runtime.models.config import read_config
 from runtime.models.weights import load_decoder
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     )
     print(f"{arguments.checkpoint.name}: both sweeps took {time.monotonic() - began_s:.0f} s")
     paper = fit_latency_model(seen.prefills, seen.decodes)
-    extended = fit_extended_model(seen.prefills, seen.decodes)
+    extended = fit_latency_model(seen.prefills, seen.decodes, extended=True)
     medians = [
         _tell("prefill", paper.prefill, held_out.prefills),
         _tell("decode", extended.decode, held_out.decodes),

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.bounds.group_bandwidth import group_bandwidths
-from planner.capacity import link_capacity_tokens_per_s
+from planner.domain.cluster import COORDINATOR
 from planner.domain.problem import Problem
-from planner.link_matrix import links_between
+from planner.link_matrix import link_capacities_tokens_per_s, links_between
 from planner.tuning.flow import LinkGroupsTuning as tuned
 
 Floats = npt.NDArray[np.float64]
@@ -28,15 +28,16 @@ class LinkTable:
         """Bound on each node's flow: the bandwidth of all its links, in and out."""
         entering, leaving = self.tokens_per_s.sum(axis=0), self.tokens_per_s.sum(axis=1)
         shares = group_bandwidths(problem, {name: (name,) for name in self.names})
-        usable = {}
-        for number, name in enumerate(self.names):
-            from_source = link_capacity_tokens_per_s(problem, "source", name)
-            to_sink = link_capacity_tokens_per_s(problem, name, "sink")
-            usable[name] = min(
-                min(float(entering[number]), shares[name].ingress_tokens_per_s) + from_source,
-                min(float(leaving[number]), shares[name].egress_tokens_per_s) + to_sink,
+        capacities = link_capacities_tokens_per_s(problem, [*self.names, COORDINATOR])
+        return {
+            name: min(
+                min(float(entering[number]), shares[name].ingress_tokens_per_s)
+                + float(capacities[-1, number]),
+                min(float(leaving[number]), shares[name].egress_tokens_per_s)
+                + float(capacities[number, -1]),
             )
-        return usable
+            for number, name in enumerate(self.names)
+        }
 
     def crossing_tokens_per_s(self, members: Collection[str]) -> tuple[float, float]:
         """Joint capacity of all links out of a group of nodes, and of all links into it."""

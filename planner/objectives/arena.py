@@ -1,10 +1,11 @@
 """One set of nodes on which stages are searched, and the best stages known there."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from planner.capacity import held_by_largest
 from planner.domain.placement import Placement
-from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.objectives.stage_search import Stages, StageSearch
 from planner.objectives.trial import Trials
@@ -78,7 +79,8 @@ class Arena:
         outside = {node.name for node in self._problem.cluster.nodes} - self.names
         if outside:
             apart = replace(apart, cluster=apart.cluster.without(outside))
-        fewest = self._fewest_stages(apart)
+        held = held_by_largest(apart)
+        fewest = bisect_left(held, apart.model.num_layers, hi=len(held) - 1)
         most = min(len(nodes), self._problem.model.num_layers, self._rules.max_hops or len(nodes))
         limits = sorted(
             {min(most, max(fewest, round(fewest * share))) for share in tuned.HOP_LIMITS}
@@ -129,18 +131,6 @@ class Arena:
                     seed=self._seed * 1009 + self._rounds,
                 )
             )
-
-    def _fewest_stages(self, problem: Problem) -> int:
-        held = sorted(
-            (problem.profile_of(node.name).max_layers for node in problem.cluster.nodes),
-            reverse=True,
-        )
-        total = 0
-        for count, layers in enumerate(held, start=1):
-            total += layers
-            if total >= problem.model.num_layers:
-                return count
-        return len(held)
 
 
 def _keep(known: dict[Stages, float], stages: Stages, score: float) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from planner.capacity import (
     LayerLimits,
     layer_limits,
-    link_capacity_tokens_per_s,
     throughput_tokens_per_s,
 )
-from planner.domain.cluster import SINK, SOURCE
+from planner.domain.cluster import COORDINATOR, SINK, SOURCE
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
+from planner.link_matrix import link_capacities_tokens_per_s
 from planner.placers.milp_constraints import (
     conserve_flow,
     continue_at_range_start,
@@ -128,9 +128,11 @@ def _link_capacities(
     """S_uv of every link that can carry flow, no more than either end can ever pass."""
     edges = [(SOURCE, node) for node in speeds] + [(node, SINK) for node in speeds]
     edges += [(u, v) for u, v in node_links if u in speeds and v in speeds]
+    place = {name: number for number, name in enumerate(speeds)} | {SOURCE: -1, SINK: -1}
+    tokens_per_s = link_capacities_tokens_per_s(problem, [*speeds, COORDINATOR]).tolist()
     capacities: dict[Edge, float] = {}
     for source, target in edges:
-        capacity = link_capacity_tokens_per_s(problem, source, target) / unit
+        capacity = tokens_per_s[place[source]][place[target]] / unit
         for end in (source, target):
             if end in speeds:
                 capacity = min(capacity, max(speeds[end]))

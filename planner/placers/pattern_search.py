@@ -114,7 +114,7 @@ def _chosen(
     sum over patterns of count of kind * y <= nodes of the kind; extra rows as the pool has them.
     """
     pool, num_layers = program.pool, program.num_layers
-    patterns, row_limits = pool.patterns_for(flow), pool.row_limits()
+    patterns, row_limits = pool.patterns_for(flow), pool.row_limits
 
     def most(pattern: StagePattern) -> int:
         by_nodes = (int(row_limits[row] // amount) for row, amount in pattern.counts)
@@ -124,7 +124,7 @@ def _chosen(
         row_limits,
         [
             *((most(one), float(one.layers), pool.use_of_rows(one)) for one in patterns),
-            *((int(one.upper), one.value, one.use_of_rows) for one in pool.rows.extra_columns),
+            *((int(one.upper), 0.0, one.use_of_rows) for one in pool.extra_columns),
         ],
     )
     watcher = _FirstThatHolds(num_layers, model.objective, should_stop)

@@ -76,21 +76,13 @@ class ExtraColumn:
 
     use_of_rows: Mapping[int, float]
     upper: float
-    value: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """The program's rows: first one for each kind (its nodes), then the extra ones."""
-
-    extra_limits: tuple[float, ...] = ()
-    extra_columns: tuple[ExtraColumn, ...] = ()
 
 
 class PatternPool:
     """Every pattern found so far, for any flow; patterns are reused for the next flow.
 
-    With `max_stages` the last row counts all stages.
+    The program's rows, with their limits: one for each kind (its nodes), then extra ones; with
+    `max_stages` the last counts all stages.
 
     `num_priced` counts the searches for a cheapest pattern: a pool's work consists of these.
     """
@@ -99,18 +91,19 @@ class PatternPool:
         self,
         kinds: list[NodeKind],
         families: list[PatternFamily],
-        rows: Rows | None = None,
         *,
+        extra_limits: Sequence[float] = (),
+        extra_columns: Sequence[ExtraColumn] = (),
         max_stages: int | None = None,
     ) -> None:
         self.kinds = kinds
         self.families = families
-        self.rows = rows or Rows()
-        self._limits = [float(kind.count) for kind in kinds] + list(self.rows.extra_limits)
+        self.extra_columns = extra_columns
+        self.row_limits = [*(float(kind.count) for kind in kinds), *extra_limits]
         self._use_of_stage: dict[int, float] = {}
         if max_stages is not None:
-            self._use_of_stage[len(self._limits)] = 1.0
-            self._limits.append(float(max_stages))
+            self._use_of_stage[len(self.row_limits)] = 1.0
+            self.row_limits.append(float(max_stages))
         self.num_priced = 0
         self._patterns: dict[StagePattern, None] = {}
         self._lengths_of = [
@@ -203,9 +196,6 @@ class PatternPool:
                 high = middle
         return low
 
-    def row_limits(self) -> list[float]:
-        return self._limits
-
     def _countable_tokens_per_s(self, pattern: StagePattern, flow: float) -> float:
         family = self.families[pattern.family]
         most = family.countable_tokens_per_s(flow)
@@ -217,9 +207,9 @@ class PatternPool:
         return together - family.spares * max(speeds.values(), default=0.0)
 
     def _program(self) -> PackingProgram:
-        program = PackingProgram(self.row_limits())
-        for column in self.rows.extra_columns:
-            program.add_column(column.use_of_rows, value=column.value, upper=column.upper)
+        program = PackingProgram(self.row_limits)
+        for column in self.extra_columns:
+            program.add_column(column.use_of_rows, value=0.0, upper=column.upper)
         return program
 
     def _add_to(self, program: PackingProgram, pattern: StagePattern) -> None:

@@ -25,7 +25,6 @@ from planner.placers.patterns import (
     ExtraColumn,
     PatternFamily,
     PatternPool,
-    Rows,
     StageNodes,
 )
 from planner.placers.stage_patterns import free_kinds
@@ -75,8 +74,12 @@ def _wide_stages(problem: Problem, options: SearchOptions, slow: float) -> Patte
                 use_of_rows=use,
             )
         )
-    rows = Rows(extra_limits=(0.0,) * len(tuned.NARROWER))
-    pool = PatternPool(kinds, families, rows, max_stages=options.rules.max_hops)
+    pool = PatternPool(
+        kinds,
+        families,
+        extra_limits=[0.0] * len(tuned.NARROWER),
+        max_stages=options.rules.max_hops,
+    )
 
     def alternating(stages: Sequence[StageNodes]) -> list[StageNodes]:
         by_width = sorted(stages, key=pool.exponent_of)
@@ -139,8 +142,13 @@ def _region_chain(
                     use_of_rows=use | {used: 1.0},
                 )
             )
-    rows = Rows(extra_limits=tuple(limits), extra_columns=tuple(columns))
-    pool = PatternPool(kinds, families, rows, max_stages=options.rules.max_hops)
+    pool = PatternPool(
+        kinds,
+        families,
+        extra_limits=limits,
+        extra_columns=columns,
+        max_stages=options.rules.max_hops,
+    )
     return PatternProgram(
         pool=pool, num_layers=problem.model.num_layers, in_order=partial(_in_chain, pool)
     )

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from planner.latency_fit import Timing, fit_extended_model
+from planner.latency_fit import Timing, fit_latency_model
 from planner.latency_model import Fit, LatencyModel
 from runtime.engine.limits import EngineLimits
 from runtime.engine.opening import AnyEngine
@@ -205,7 +205,7 @@ class NodeSweep:
 
     def latency_model(self) -> LatencyModel:
         """Of a step over DEEP layers. Raises CannotFit."""
-        return fit_extended_model(self._timings("prompt"), self._timings("decode"))
+        return fit_latency_model(self._timings("prompt"), self._timings("decode"), extended=True)
 
     def _run(self, shape: StepShape) -> StepRuns:
         is_prompt = shape.phase == "prompt"

@@ -6,11 +6,11 @@ from tiny_problems import tiny_problem
 from planner.capacity import (
     ModelDoesNotFit,
     check_cluster_can_hold_model,
-    link_capacity_tokens_per_s,
     max_layers,
     throughput_tokens_per_s,
 )
-from planner.domain.cluster import COORDINATOR, SINK, SOURCE, Cluster, Node
+from planner.domain.cluster import COORDINATOR, Cluster, Node
+from planner.link_matrix import link_capacities_tokens_per_s
 
 
 def test_a_link_between_nodes_carries_activations_and_one_to_the_coordinator_tokens():
@@ -19,11 +19,10 @@ def test_a_link_between_nodes_carries_activations_and_one_to_the_coordinator_tok
         num_layers=2,
         link_tokens_per_s={("n0", "n1"): 7.0, (COORDINATOR, "n0"): 5.0, ("n1", COORDINATOR): 3.0},
     )
-    assert link_capacity_tokens_per_s(problem, "n0", "n1") == pytest.approx(7.0)
-    assert link_capacity_tokens_per_s(problem, SOURCE, "n0") == pytest.approx(5.0)
-    assert link_capacity_tokens_per_s(problem, COORDINATOR, "n0") == pytest.approx(5.0)
-    assert link_capacity_tokens_per_s(problem, "n1", SINK) == pytest.approx(3.0)
-    assert link_capacity_tokens_per_s(problem, "n1", COORDINATOR) == pytest.approx(3.0)
+    capacities = link_capacities_tokens_per_s(problem, ["n0", "n1", COORDINATOR])
+    assert capacities[0, 1] == pytest.approx(7.0)
+    assert capacities[2, 0] == pytest.approx(5.0)
+    assert capacities[1, 2] == pytest.approx(3.0)
 
 
 def test_nodes_without_a_link_have_no_capacity_between_them():
@@ -40,7 +39,7 @@ def test_nodes_without_a_link_have_no_capacity_between_them():
             region_links=problem.cluster.region_links,
         ),
     )
-    assert link_capacity_tokens_per_s(apart, "n0", "n1") == 0.0
+    assert link_capacities_tokens_per_s(apart, ["n0", "n1"])[0, 1] == 0.0
 
 
 def test_a_node_never_holds_more_layers_than_the_model_has():

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from planner.latency_fit import CannotFit, Timing, errors_of, fit_extended_model, fit_latency_model
+from planner.latency_fit import CannotFit, Timing, errors_of, fit_latency_model
 
 PREFILL = (2e-6, 1e-3, 5e-6, 4e-3)
 DECODE = (1e-7, 2e-4, 1e-6, 1.2e-2)
@@ -102,9 +102,9 @@ def test_engines_whose_steps_jump_at_two_requests_are_fitted_with_the_term_the_p
     seen = [timing(batch, tokens) for batch in (1, 2, 4, 8) for tokens in (16, 256)]
     held_out = [timing(batch, 64) for batch in (1, 3, 6)]
     paper = fit_latency_model(seen, seen).decode
-    extended = fit_extended_model(seen, seen).decode
+    extended = fit_latency_model(seen, seen, extended=True).decode
     assert extended.several_s == pytest.approx(0.003, rel=1e-6)
     assert paper.several_s == 0
     assert max(errors_of(extended, held_out)) < 1e-6
     assert max(errors_of(paper, held_out)) > 0.1
-    assert fit_extended_model(seen, seen).prefill.several_s == 0
+    assert fit_latency_model(seen, seen, extended=True).prefill.several_s == 0

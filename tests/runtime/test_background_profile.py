@@ -15,7 +15,7 @@ import pytest
 from fake_web import PATIENCE_S
 
 from planner.domain.node_memory import KvMinimum
-from planner.latency_fit import Timing, fit_extended_model
+from planner.latency_fit import Timing, fit_latency_model
 from runtime.agent.profiling import (
     Profiling,
     Traffic,
@@ -323,7 +323,7 @@ def test_of_a_short_context_enough_is_measured_for_a_fit(longest_tokens: int) ->
             for shape in deep
             if shape.phase == phase
         ]
-        assert fit_extended_model(steps, steps).decode.points == len(steps)
+        assert fit_latency_model(steps, steps, extended=True).decode.points == len(steps)
 
 
 @pytest.mark.processes
