@@ -28,6 +28,7 @@ from planner.max_flow import max_flow, mean_hops
 from planner.objectives.contest import FINAL
 from planner.objectives.trial import Trials
 from planner.placers.base import PLACERS, InvalidOptions
+from planner.placers.board import flow_under
 from planner.plan_options import BASELINES, PlanOptions
 from planner.planning import NoPlacementFound, compute_plan
 from planner.serialization import published_placements_from_text
@@ -162,12 +163,7 @@ def _baselines(
             yield _Row(name=name, remark="does not fit this way")
             continue
         placement = conform(problem, placement, options.rules)
-        flow = max_flow(
-            problem,
-            placement,
-            partial_inference=options.partial_inference,
-            max_hops=options.rules.max_hops,
-        )
+        flow = flow_under(options, problem, placement)
         row = _row(name, flow, bound=bound)
         if trials is not None:
             trial = trials.estimated(placement, placer=name)

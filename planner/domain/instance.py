@@ -10,7 +10,6 @@ from planner.domain.limits import Name, Range, check_fields
 Backend = Literal["helix", "vllm", "transformers"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 PlanMethod = Literal["pipelines", "instances", "mixed"]
-PLAN_METHODS: tuple[PlanMethod, ...] = get_args(PlanMethod)
 
 EngineTerms: TypeAlias = tuple[float, float, float, float]
 

@@ -14,8 +14,8 @@ from planner.capacity import allowed_layers, throughput_tokens_per_s
 from planner.domain.rules import PlacementRules
 from planner.multi_model.shares import ModelShare, NoDealFound
 from planner.placers.base import CancelToken
-from planner.placers.solvers import highs
 from planner.placers.solvers.base import LastSolution, MixedIntegerModel, SolveLimits, SolveOutcome
+from planner.placers.solvers.choice import solve
 from planner.tuning.served import DealTuning as tuned
 
 
@@ -169,7 +169,8 @@ def _works_per_needed(share: ModelShare, kinds: Sequence[Kind], *, flow: float) 
 
 def _solve(model: MixedIntegerModel) -> tuple[LastSolution, SolveOutcome]:
     watcher = LastSolution()
-    outcome = highs.solve(
+    outcome = solve(
+        "highs",
         model,
         limits=SolveLimits(
             time_limit_s=tuned.DEAL_S, relative_gap=1e-6, seed=0, node_limit=tuned.NODE_LIMIT

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ from planner.placers.solvers.base import (
     SolverUnavailable,
 )
 from planner.placers.solvers.choice import solve
+from planner.placers.solvers.solver_thread import run_watched
 
 SOLVERS = [gurobi, highs]
 LIMITS = SolveLimits(time_limit_s=60.0, relative_gap=0.0, seed=0)
@@ -73,6 +75,11 @@ def market_split() -> MixedIntegerModel:
     return model
 
 
+def watched(solver, model: MixedIntegerModel, *, start=None, limits, watcher):
+    """The outcome of the solver itself, which another never replaces."""
+    return run_watched(partial(solver.solve, model, start=start, limits=limits), watcher)
+
+
 def objective(model: MixedIntegerModel, values: Sequence[float]) -> float:
     return sum(cost * value for cost, value in zip(model.objective, values, strict=True))
 
@@ -87,7 +94,7 @@ def test_the_last_solution_told_is_the_optimum_by_enumeration(solver):
         and taken[0] + taken[1] == 1
     )
     model, watcher = knapsack(values, weights, room), Recorder()
-    outcome = solver.solve(model, start=None, limits=LIMITS, watcher=watcher)
+    outcome = watched(solver, model, start=None, limits=LIMITS, watcher=watcher)
     assert outcome.cause == "optimal"
     assert objective(model, watcher.solutions[-1]) == pytest.approx(best)
     assert outcome.upper_bound == pytest.approx(best)
@@ -107,7 +114,7 @@ def test_a_start_is_where_the_solver_begins(solver):
     start = [0.0] * model.num_variables
     for row in range(SPLIT_ROWS):
         start[SPLIT_COLUMNS + 2 * row + 1] = model.row_upper[row]
-    solver.solve(model, start=start, limits=LIMITS, watcher=watcher)
+    watched(solver, model, start=start, limits=LIMITS, watcher=watcher)
     assert objective(model, watcher.solutions[0]) >= objective(model, start) - 1e-6
 
 
@@ -115,7 +122,7 @@ def test_a_start_is_where_the_solver_begins(solver):
 def test_a_solver_ends_at_its_time_limit_and_says_so(solver):
     model, watcher = market_split(), Recorder()
     limits = SolveLimits(time_limit_s=0.3, relative_gap=0.0, seed=0)
-    outcome = solver.solve(model, start=None, limits=limits, watcher=watcher)
+    outcome = watched(solver, model, start=None, limits=limits, watcher=watcher)
     assert outcome.cause == "time limit"
     found = [objective(model, values) for values in watcher.solutions]
     assert outcome.upper_bound >= max(found, default=-math.inf)  # it may have had no time for any
@@ -126,7 +133,7 @@ def test_a_watcher_that_says_stop_ends_the_solve(solver):
     watcher = Recorder()
     timer = threading.Timer(0.3, lambda: setattr(watcher, "stop", True))
     timer.start()
-    outcome = solver.solve(market_split(), start=None, limits=LIMITS, watcher=watcher)
+    outcome = watched(solver, market_split(), start=None, limits=LIMITS, watcher=watcher)
     timer.join()
     assert outcome.cause == "stopped"
 
@@ -143,7 +150,9 @@ def test_the_watcher_is_called_on_the_callers_thread_only(solver):
             threads.add(threading.current_thread())
             return False
 
-    solver.solve(knapsack([2.0, 1.0], [1.0, 1.0], 1.0), start=None, limits=LIMITS, watcher=Noting())
+    watched(
+        solver, knapsack([2.0, 1.0], [1.0, 1.0], 1.0), start=None, limits=LIMITS, watcher=Noting()
+    )
     assert threads == {threading.current_thread()}
 
 
@@ -155,7 +164,7 @@ def test_what_a_watcher_raises_leaves_solve_and_stops_the_solver(solver, raised)
             raise raised
 
     with pytest.raises(type(raised)):
-        solver.solve(market_split(), start=None, limits=LIMITS, watcher=Raising())
+        watched(solver, market_split(), start=None, limits=LIMITS, watcher=Raising())
     for thread in threading.enumerate():
         if thread.name == "solver":
             thread.join(timeout=60)
@@ -164,8 +173,8 @@ def test_what_a_watcher_raises_leaves_solve_and_stops_the_solver(solver, raised)
 
 @both_solvers
 def test_a_solver_prints_nothing(solver, capfd):
-    solver.solve(
-        knapsack([2.0, 1.0], [1.0, 1.0], 1.0), start=None, limits=LIMITS, watcher=Recorder()
+    watched(
+        solver, knapsack([2.0, 1.0], [1.0, 1.0], 1.0), start=None, limits=LIMITS, watcher=Recorder()
     )
     assert capfd.readouterr() == ("", "")
 
@@ -180,7 +189,7 @@ def too_large_for_the_free_licence() -> MixedIntegerModel:
 
 def gurobi_refuses(model: MixedIntegerModel) -> bool:
     try:
-        gurobi.solve(model, start=None, limits=LIMITS, watcher=Recorder())
+        watched(gurobi, model, start=None, limits=LIMITS, watcher=Recorder())
     except SolverUnavailable:
         return True
     return False
@@ -223,7 +232,7 @@ def test_an_interrupt_while_a_solver_runs_reaches_who_listens_for_it(solver):
     previous = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     try:
         limits = SolveLimits(time_limit_s=60.0, relative_gap=0.0, seed=0)
-        outcome = solver.solve(market_split(), start=None, limits=limits, watcher=Impatient())
+        outcome = watched(solver, market_split(), start=None, limits=limits, watcher=Impatient())
     finally:
         signal.signal(signal.SIGINT, previous)
     assert heard
@@ -236,7 +245,7 @@ def test_a_node_limit_ends_a_solve_at_the_same_place_every_time(solver):
     limits = SolveLimits(time_limit_s=60.0, relative_gap=0.0, seed=0, node_limit=50)
     watchers = Recorder(), Recorder()
     outcomes = [
-        solver.solve(model, start=None, limits=limits, watcher=watcher) for watcher in watchers
+        watched(solver, model, start=None, limits=limits, watcher=watcher) for watcher in watchers
     ]
     assert outcomes[0].cause == "node limit"
     assert outcomes[0] == outcomes[1]
@@ -265,5 +274,5 @@ def test_gurobi_and_highs_agree_on_the_programs_of_bounds(seed):
             terms[row].append((use, column))
     for row, limit in enumerate(limits):
         model.add_at_most(terms[row], limit)
-    by_gurobi = gurobi.solve(model, limits=LIMITS, watcher=Recorder())
+    by_gurobi = watched(gurobi, model, limits=LIMITS, watcher=Recorder())
     assert by_gurobi.upper_bound == pytest.approx(program.solve().value)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -15,6 +16,7 @@ from planner.placers.solvers.base import (
     SolverUnavailable,
     SolveWatcher,
 )
+from planner.placers.solvers.solver_thread import run_watched
 
 
 def solve(
@@ -37,11 +39,11 @@ def solve(
     if name == "gurobi" or (name == "auto" and find_spec("gurobipy")):
         try:
             gurobi = _gurobi()
-            outcome: SolveOutcome = gurobi.solve(model, start=start, limits=limits, watcher=watcher)
+            outcome = run_watched(partial(gurobi.solve, model, start=start, limits=limits), watcher)
             return replace(outcome, solver=gurobi.NAME)
         except SolverUnavailable as error:
             solver = f"{highs.NAME} (gurobi: {error})"
-    outcome = highs.solve(model, start=start, limits=limits, watcher=watcher)
+    outcome = run_watched(partial(highs.solve, model, start=start, limits=limits), watcher)
     return replace(outcome, solver=solver)
 
 

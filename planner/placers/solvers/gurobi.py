@@ -16,10 +16,9 @@ from planner.placers.solvers.base import (
     SolveOutcome,
     SolverFailed,
     SolverUnavailable,
-    SolveWatcher,
     StopCause,
 )
-from planner.placers.solvers.solver_thread import SolverChannel, run_watched
+from planner.placers.solvers.solver_thread import SolverChannel
 
 _CAUSES: dict[int, StopCause] = {
     GRB.OPTIMAL: "optimal",
@@ -40,28 +39,16 @@ NAME = "gurobi"
 
 def solve(
     model: MixedIntegerModel,
+    channel: SolverChannel,
     *,
-    start: Sequence[float] | None = None,
+    start: Sequence[float] | None,
     limits: SolveLimits,
-    watcher: SolveWatcher,
 ) -> SolveOutcome:
     """Solves by branch and cut; stops by `terminate`, called from its own callback.
 
     Raises SolverUnavailable before any work is done.
     Raises SolverFailed afterwards.
     """
-    return run_watched(
-        lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
-    )
-
-
-def _solve(
-    model: MixedIntegerModel,
-    *,
-    start: Sequence[float] | None,
-    limits: SolveLimits,
-    channel: SolverChannel,
-) -> SolveOutcome:
     try:
         with (
             _own_interrupts() as keep_interrupts,

@@ -11,10 +11,9 @@ from planner.placers.solvers.base import (
     SolveLimits,
     SolveOutcome,
     SolverFailed,
-    SolveWatcher,
     StopCause,
 )
-from planner.placers.solvers.solver_thread import SolverChannel, run_watched
+from planner.placers.solvers.solver_thread import SolverChannel
 
 _CAUSES: dict[highspy.HighsModelStatus, StopCause] = {
     highspy.HighsModelStatus.kOptimal: "optimal",
@@ -29,27 +28,15 @@ NAME = "highs"
 
 def solve(
     model: MixedIntegerModel,
+    channel: SolverChannel,
     *,
-    start: Sequence[float] | None = None,
+    start: Sequence[float] | None,
     limits: SolveLimits,
-    watcher: SolveWatcher,
 ) -> SolveOutcome:
     """Solves by branch and cut; stops by an interrupt that its callbacks ask for.
 
     Raises SolverFailed.
     """
-    return run_watched(
-        lambda channel: _solve(model, start=start, limits=limits, channel=channel), watcher
-    )
-
-
-def _solve(
-    model: MixedIntegerModel,
-    *,
-    start: Sequence[float] | None,
-    limits: SolveLimits,
-    channel: SolverChannel,
-) -> SolveOutcome:
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     _set_options(solver, limits)
     _check(solver.passModel(_as_highs_lp(model)), "load the model")
