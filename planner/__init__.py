@@ -21,12 +21,12 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.bounds import upper_bound_tokens_per_s
     from planner.capacity import (
         LayerLimits,
+        coverage_tokens_per_s,
         kv_room_token_layers,
         layer_limits,
         longest_ranges,
         max_layers,
         most_held,
-        throughput_tokens_per_s,
     )
     from planner.commands.files import read_problem, write_plan
     from planner.domain.cluster import (

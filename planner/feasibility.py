@@ -131,20 +131,13 @@ def _limited(
     """The profile with no more layers than allowed, by a name of its own where that changes it."""
     memory = profile.memory
     if memory is not None:
-        allowed = [
-            min(room.max_layers, limit)
+        first, last, both = (
+            replace(room, max_layers=min(room.max_layers, limit))
             for room, limit in zip(
                 (memory.first, memory.last, memory.both), limits[1:], strict=True
             )
-        ]
-        if allowed != [memory.first.max_layers, memory.last.max_layers, memory.both.max_layers]:
-            first, last, both = (
-                replace(room, max_layers=limit)
-                for room, limit in zip(
-                    (memory.first, memory.last, memory.both), allowed, strict=True
-                )
-            )
-            memory = replace(memory, first=first, last=last, both=both)
+        )
+        memory = replace(memory, first=first, last=last, both=both)
     if limits.middle >= profile.max_layers and memory == profile.memory:
         return profile
     return replace(

@@ -159,7 +159,6 @@ def rank_degrees(parameters: Mapping[str, Any], *, seed: int) -> None:
 
 def _eight_v100(parameters: Mapping[str, Any]) -> Machine:
     return Machine(
-        name="8 V100",
         gpus=8,
         gpu_memory_bytes=parameters["gpus"]["V100"]["memory_bytes"],
         latency={t: latency_of(parameters, "V100", _SMALL, t) for t in _DEGREES},
@@ -294,7 +293,6 @@ def spec_of(
 ) -> InstanceSpec:
     latency = latency_of(parameters, gpu, model, degree)
     machine = Machine(
-        name=gpu,
         gpus=gpus,
         gpu_memory_bytes=parameters["gpus"][gpu]["memory_bytes"],
         latency={degree: latency},

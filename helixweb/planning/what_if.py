@@ -117,27 +117,19 @@ def carried_over(
     Each joins the component of those layers.
     """
     carried = planner.conform(after, placement, planner.PlacementRules())
-    num_layers = after.model.num_layers
-    speeds = [[0.0] * num_layers for _ in carried.parts]
-    for part, speed_of_layer in zip(carried.parts, speeds, strict=True):
-        for name, held in part.layers.items():
-            _count(speed_of_layer, held, planner.throughput_tokens_per_s(after, name, len(held)))
     for node in after.cluster.nodes:
         if before.cluster.has_node(node.name):
             continue
         choices = (
-            (sum(speed_of_layer[held.first : held.end]), held.first, component, held)
-            for component, speed_of_layer in enumerate(speeds)
+            (sum(speeds[held.first : held.end]), held.first, component, held)
+            for component, part in enumerate(carried.parts)
+            for speeds in [planner.coverage_tokens_per_s(after, part)]
             for held in planner.longest_ranges(after, node.name)
         )
         best = min(choices, key=lambda one: one[:3], default=None)
-        if best is None:
-            continue
-        _, _, component, held = best
-        carried = carried.with_node(node.name, held, component=component)
-        _count(
-            speeds[component], held, planner.throughput_tokens_per_s(after, node.name, len(held))
-        )
+        if best is not None:
+            _, _, component, held = best
+            carried = carried.with_node(node.name, held, component=component)
     return carried
 
 
@@ -166,11 +158,6 @@ def worth(
         requests_in_flight=trial.estimate.held,
         price_per_hour=sum(known) if len(known) == len(prices) else None,
     )
-
-
-def _count(speed_of_layer: list[float], held: planner.LayerRange, speed: float) -> None:
-    for layer in range(held.first, held.end):
-        speed_of_layer[layer] += speed
 
 
 def _with_added(cluster: planner.Cluster, some: AddedNodes) -> planner.Cluster:

@@ -199,25 +199,23 @@ class ServingSearch:
         goal, miss = self._trials.goal, self._trials.nearest_miss
         if miss is None and best.keeps_limits:
             return  # time allowed no simulation, and by estimate there is a rate
-        limits = " and ".join(
-            f"{name} of at most {limit_s:g} s"
-            for name, limit_s in (("TTFT", goal.ttft_limit_s), ("TPOT", goal.tpot_limit_s))
+        figures = best.estimate if miss is None else miss
+        limited = [
+            (name, seconds, limit_s)
+            for name, seconds, limit_s in (
+                ("TTFT", figures.ttft_s, goal.ttft_limit_s),
+                ("TPOT", figures.tpot_s, goal.tpot_limit_s),
+            )
             if limit_s < math.inf
-        )
+        ]
+        limits = " and ".join(f"{name} of at most {limit_s:g} s" for name, _, limit_s in limited)
         if miss is None:
             reached = (
                 f"estimated without limits, the best ({best.placer}) has a mean TTFT of "
-                f"{best.estimate.ttft_s:.3g} s and TPOT of {best.estimate.tpot_s:.3g} s"
+                f"{figures.ttft_s:.3g} s and TPOT of {figures.tpot_s:.3g} s"
             )
         else:
-            over = [
-                name
-                for name, seconds, limit_s in (
-                    ("TTFT", miss.ttft_s, goal.ttft_limit_s),
-                    ("TPOT", miss.tpot_s, goal.tpot_limit_s),
-                )
-                if seconds > limit_s
-            ]
+            over = [name for name, seconds, limit_s in limited if seconds > limit_s]
             reached = (
                 f"the nearest ({miss.placer}) misses {' and '.join(over)}: at "
                 f"{miss.requests_per_s:.2g} requests/s its {goal.limit_percentile} TTFT is "

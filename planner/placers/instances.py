@@ -46,7 +46,6 @@ class Machine:
     latter per instance; `most_requests` is how many it takes into a batch.
     """
 
-    name: str
     gpus: int
     gpu_memory_bytes: float
     latency: Mapping[int, LatencyModel]

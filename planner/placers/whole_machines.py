@@ -81,7 +81,7 @@ def place_instances(
         estimates = degree_estimates(machine, model, requests, longest=longest)
         estimates = tuple(_if_known(one, problem) for one in estimates)
         mine = [
-            _rank(one, machine, requests, longest=longest, kind=f"{profile} x {gpus}", names=names)
+            _rank(one, machine, requests, kind=f"{profile} x {gpus}", names=names)
             for one in estimates
         ]
         mine.sort(key=lambda one: (bool(one.refused), -one.output_tokens_per_s, one.degree))
@@ -132,7 +132,6 @@ def machine_of(problem: Problem, node_name: str) -> tuple[Machine, WholeModel]:
         latency[gpus] = _derived(problem, node_name)
     # The profile's memory is what an engine may use, its own needs taken off already.
     machine = Machine(
-        name=node_name,
         gpus=gpus,
         gpu_memory_bytes=memory_bytes / gpus,
         latency=latency,
@@ -219,7 +218,6 @@ def _rank(
     machine: Machine,
     requests: Sequence[Lengths],
     *,
-    longest: Lengths,
     kind: str,
     names: Sequence[str],
 ) -> DegreeRank:

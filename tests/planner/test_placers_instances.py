@@ -29,7 +29,6 @@ def latency(base_s: float, *, per_token_s: float = 1e-4) -> LatencyModel:
 def machine(*, gpus: int = 12, memory_bytes: float = 10e9, without: int = 0) -> Machine:
     degrees = [t for t in range(1, gpus + 1) if gpus % t == 0 and t != without]
     return Machine(
-        name="box",
         gpus=gpus,
         gpu_memory_bytes=memory_bytes,
         latency={t: latency(0.03 / t) for t in degrees},
@@ -107,7 +106,6 @@ def test_a_request_that_fits_nowhere_is_named() -> None:
 def test_more_instances_win_where_a_batch_costs_by_its_size_and_fewer_where_by_its_steps() -> None:
     def with_base(base_s: float, per_token_s: float) -> Machine:
         return Machine(
-            name="box",
             gpus=4,
             gpu_memory_bytes=30e9,
             latency={t: latency(base_s / t, per_token_s=per_token_s / t**0.5) for t in (1, 2, 4)},
