@@ -9,11 +9,12 @@ from functools import partial
 from typing import Literal, Protocol, get_args
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runtime.api.access import ApiKeys, RequireApiKey
 from runtime.api.error_answers import EXCEPTION_HANDLERS, read_body
@@ -21,8 +22,10 @@ from runtime.api.events import encoded
 from runtime.api.translation import translation_of
 from runtime.dialects import DIALECTS
 from runtime.dialects.translation import Translated
+from runtime.protocol import trace_context
+from runtime.protocol.logs import HEADER, REQUEST_ID, request_id_or_new
 from runtime.protocol.openai import model_not_found
-from runtime.request_ids import RequestIds
+from runtime.protocol.trace_context import CHAT, COMPLETION, TRACE, context_of
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize"]
 
@@ -101,3 +104,32 @@ class _Endpoints:
         name = told["id"]
         common = {"id": name, "object": "model", "created": 0, "owned_by": "helixweb"}
         return {**common, "root": name, **told}  # `vllm bench serve` reads root
+
+
+class RequestIds:
+    """ASGI middleware that gives each request its id and trace context.
+
+    Middleware: while a request is answered both are in context. `tells_traces`: a span is told
+    of requests, so that what is asked next is a child of it.
+    """
+
+    def __init__(self, app: ASGIApp, *, tells_traces: bool = False) -> None:
+        self._app = app
+        self._tells_traces = tells_traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        operation = COMPLETION if scope["path"] == "/v1/completions" else CHAT
+        trace = context_of(
+            headers.get(trace_context.HEADER), is_told=self._tells_traces, operation=operation
+        )
+        request_id = REQUEST_ID.set(request_id_or_new(headers.get(HEADER)))
+        place = TRACE.set(trace)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            TRACE.reset(place)
+            REQUEST_ID.reset(request_id)

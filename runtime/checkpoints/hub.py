@@ -25,8 +25,9 @@ from runtime.checkpoints.hub_names import (
     HubSettings,
     HubUnreachable,
     MissingFile,
+    RepositoryInfo,
+    parse_info,
 )
-from runtime.checkpoints.repository_info import RepositoryInfo, parse_info
 from runtime.checkpoints.safetensors_header import LENGTH_BYTES, header_length
 from runtime.protocol.trust import trusting, why_untrusted
 

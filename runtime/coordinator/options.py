@@ -8,14 +8,13 @@ from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
 from runtime.api.access import Network, networks
 from runtime.command_numbers import port_number, positive_seconds
-from runtime.command_options import add_options, option
+from runtime.command_options import add_options, add_serving_options, option
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
 from runtime.protocol.addresses import Advertised, add_data_options
 from runtime.protocol.data_security import DataSecurity
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.trust import CA_HELP, ca_file
-from runtime.serving_options import add_serving_options
 
 
 def _rate(text: str) -> float:

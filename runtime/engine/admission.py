@@ -1,17 +1,20 @@
 """Who gets pages: requests by reservation of their whole prompt, decodes before the youngest."""
 
+import hashlib
 import logging
+from collections.abc import Sequence as Items
 from dataclasses import replace
 
 from runtime.engine.pages import BlockName, KvCacheManager, NoFreePages
-from runtime.engine.prefix import block_digests
 from runtime.engine.running_requests import RunningRequests
 from runtime.engine.sequence import Sequence
 from runtime.engine.shares import Shares
-from runtime.protocol.data import Reason
+from runtime.protocol.data import DIGEST_BYTES, Hop, Reason
 from runtime.protocol.engine_options import PrefixRule
 
 logger = logging.getLogger(__name__)
+
+_TOKEN_BYTES = 4
 
 
 class Admission:
@@ -116,3 +119,24 @@ class Admission:
         first, end = sequence.first, sequence.end
         digests = sequence.route.block_digests
         return [BlockName(digest=digest, first=first, end=end) for digest in digests]
+
+
+def block_digests(
+    token_ids: memoryview, *, page_tokens: int, hops: Items[Hop], salt: bytes
+) -> tuple[bytes, ...]:
+    """Names for the whole blocks of a prompt (int32 little-endian ids), by which another request
+    finds them again.
+
+    A digest covers every token up to the end of its block and the whole route: only a request that
+    takes the same way finds the same names, so what its first stage has, the later stages computed
+    too. It is salted by the request's API key: how fast an answer comes shows no key what another
+    has sent. `salt`: at most `DIGEST_BYTES`; requests with another share no names.
+    """
+    way = "/".join(f"{hop.node}[{hop.first},{hop.end})" for hop in hops)
+    running = hashlib.blake2b(way.encode(), digest_size=DIGEST_BYTES, salt=salt)
+    digests = []
+    block_bytes = page_tokens * _TOKEN_BYTES
+    for start in range(0, len(token_ids) - block_bytes + 1, block_bytes):
+        running.update(token_ids[start : start + block_bytes])
+        digests.append(running.digest())
+    return tuple(digests)

@@ -11,17 +11,17 @@ import torch
 
 from runtime.checkpoints.decoder_sizes import DecoderSizes
 from runtime.checkpoints.weight_source import Progress, WeightSource
-from runtime.engine.compute_dtype import compute_dtype
 from runtime.engine.holdings import Read
 from runtime.engine.limits import EngineLimits
 from runtime.engine.step_runner import StepRunner
 from runtime.models.model_config import DTYPES
-from runtime.protocol.engines import AUTOMATIC, EngineSettings
+from runtime.protocol.engines import AUTOMATIC, ComputeDtype, EngineSettings
 from runtime.protocol.stage_pipe import StageLaunch
 
 SizesT = TypeVar("SizesT", bound=DecoderSizes)
 RunnerT = TypeVar("RunnerT", bound=StepRunner)
 RunnerT_co = TypeVar("RunnerT_co", bound=StepRunner, covariant=True)
+_COMPUTES_BFLOAT16 = (8, 0)  # GPUs from this capability on; those before emulate it, slowly
 
 
 def no_progress(_done_bytes: int, _total_bytes: int) -> None:
@@ -165,3 +165,13 @@ class RankTask:
             device = torch.device(f"cuda:{rank}")
             torch.cuda.set_device(device)
         return self.engine_type(WeightSource(folder=self.folder), self.settings, device)
+
+
+def compute_dtype(chosen: ComputeDtype, stored: str, device: torch.device) -> str:
+    """For a checkpoint whose type is `stored`: the chosen one, or the one the device has."""
+    if chosen is not ComputeDtype.AUTO:
+        return chosen.value
+    is_lacking = (
+        device.type == "cuda" and torch.cuda.get_device_capability(device) < _COMPUTES_BFLOAT16
+    )
+    return "float16" if stored == "bfloat16" and is_lacking else stored

@@ -1,17 +1,19 @@
 """What a stage measures of its steps, and what follows from it for the next one."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
 from runtime.engine.decode_cap import DecodeCap
-from runtime.engine.gathering import gathering_s
 from runtime.engine.link_cuts import LinkCuts
 from runtime.engine.running_requests import RunningRequests
-from runtime.engine.sequence import RequestKey, Work
+from runtime.engine.sequence import RequestKey, Sequence, Work
 from runtime.engine.shared_cores import SharedCores
 from runtime.protocol.data import Kind, Message
 from runtime.protocol.engine_options import EngineOptions, PromptRule, PromptStepRule
+
+# A request that has been away for longer than that many times the usual is not waited for.
+_OVERDUE = 2.0
 
 
 class StepPace:
@@ -102,3 +104,40 @@ class StepPace:
         under_way = self.decode_cap.micro_batches
         if self.shared_cores is not None and under_way is not None:
             self.shared_cores.look(now_s=now_s, micro_batches=under_way)
+
+
+def gathering_s(
+    sequences: Iterable[Sequence],
+    *,
+    steps_at_once: float,
+    most_decodes: int,
+    away_s: float,
+    now_s: float,
+) -> float:
+    """Seconds that the next step waits for decodes to join it, unless more come; 0: begin now.
+
+    Only on a first stage: later ones get the batch as it was formed, one message per step.
+
+    A step waits until its share of the decoding requests is here, all of them for `steps_at_once`
+    1 and at most `most_decodes`, but no longer than `away_s`, the time requests are usually away,
+    from when the first one came; and for none that should have been back. A prompt, or rows of a
+    request that entered elsewhere, wait for nothing.
+    """
+    here = 0
+    first_came_s = now_s
+    latest_back_s = now_s
+    away = 0
+    for sequence in sequences:
+        if sequence.pending:
+            if sequence.is_prefilling or not sequence.is_first_stage:
+                return 0.0
+            here += 1
+            first_came_s = min(first_came_s, sequence.heard_s)
+        elif sequence.is_awaited and sequence.left_s is not None:
+            back_s = sequence.left_s + _OVERDUE * away_s
+            if back_s > now_s:
+                away += 1
+                latest_back_s = max(latest_back_s, back_s)
+    if not here or here >= min(most_decodes, math.ceil((here + away) / steps_at_once)):
+        return 0.0
+    return max(0.0, min(first_came_s + away_s, latest_back_s) - now_s)

@@ -23,7 +23,7 @@ from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLen
 from planner.routers.instance_choice import INSTANCE_ROUTER_NAMES, make_instance_router
 from runtime.api.access import ApiKeys
 from runtime.command_numbers import port_number, positive_seconds
-from runtime.command_options import add_options, option
+from runtime.command_options import add_options, add_serving_options, option
 from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import FrontBackend, metrics_page
 from runtime.front.balance import Balance
@@ -50,7 +50,6 @@ from runtime.protocol.instances import (
     read_instances,
 )
 from runtime.protocol.logs import begin_logging
-from runtime.serving_options import add_serving_options
 
 _PREDICTORS = ("drawn", "quantile")
 

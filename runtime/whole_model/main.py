@@ -35,7 +35,7 @@ from runtime.command_numbers import (
     ratio,
     size_bytes,
 )
-from runtime.command_options import add_options, option
+from runtime.command_options import add_options, add_serving_options, option
 from runtime.coordinator.app import PipelineBackend
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.message_loops import message_loops
@@ -60,7 +60,6 @@ from runtime.protocol.complaints import StartRefused
 from runtime.protocol.control import PeerAddress, StageAssignment
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.logs import begin_logging
-from runtime.serving_options import add_serving_options
 from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import AsyncZmqTransport
 from runtime.whole_model.assembly import (

@@ -13,7 +13,7 @@ from forced_logits import Cut, distance, logits_of
 from safetensors.torch import load_file, save_file
 from stage_cluster import PAGE_TOKENS, StageCluster
 
-from runtime.engine.compute_dtype import compute_dtype
+from runtime.engine.stage_engine import compute_dtype
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.data import DType, Reason

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from runtime.engine.backend import Opened
 from runtime.engine.core_use import CoreUse
 from runtime.engine.emulated_runner import EmulatedRunner
-from runtime.engine.gathering import gathering_s
 from runtime.engine.limits import EngineLimits
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.engine.shared_cores import SharedCores
 from runtime.engine.stage import Stage
 from runtime.engine.stage_process import StageProcess
+from runtime.engine.step_pace import gathering_s
 from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route, Sampling
 from runtime.protocol.engine_options import EngineOptions
 from runtime.transport.base import Received

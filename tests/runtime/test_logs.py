@@ -12,6 +12,7 @@ import pytest
 from coordinator_doubles import write_checkpoint
 from coordinator_rig import Rig, with_coordinator
 
+from runtime.openai_app import RequestIds
 from runtime.protocol.logs import (
     NO_REQUEST,
     REQUEST_ID,
@@ -21,7 +22,6 @@ from runtime.protocol.logs import (
     request_id_or_new,
     wants_json,
 )
-from runtime.request_ids import RequestIds
 
 SECRETS = (
     "hlx_0123456789ab.abcdefghijklmnop",

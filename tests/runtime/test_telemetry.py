@@ -22,9 +22,9 @@ from starlette.routing import Route
 from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.telemetry import NoTelemetry, telemetry
 from runtime.coordinator.tracing import Tracer
+from runtime.openai_app import RequestIds
 from runtime.protocol.request_trace import RequestTrace
 from runtime.protocol.trace_context import TRACE, TraceContext, context_of
-from runtime.request_ids import RequestIds
 from tests.helixweb.request_traces import made_up_trace
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
