@@ -12,7 +12,7 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 _LIMIT_BYTES = 4 << 20
-_TAIL_LINES = 20
+_TAIL_LINES = 12
 
 
 def _nobody_hears(line: str) -> None:
@@ -24,7 +24,7 @@ class ProcessLog:
 
     Two files at most, `path` and `path`.1; each up to `limit_bytes` and a line.
 
-    `on_line` hears every line that a process writes.
+    `tail` are the last lines; `on_line` hears every line that a process writes.
     """
 
     def __init__(
@@ -37,25 +37,25 @@ class ProcessLog:
         self.path = path
         self._limit_bytes = limit_bytes
         self._on_line = on_line
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._is_broken = False
 
     def begin(self, title: str) -> None:
         """A new process writes from here on."""
-        self._tail.clear()
+        self.tail.clear()
         self._write(f"--- {title}\n".encode())
 
     def append(self, chunk: bytes) -> None:
         """A line, or a piece of one that is too long."""
         line = chunk.decode(errors="replace").rstrip()
-        self._tail.append(line)
+        self.tail.append(line)
         self._write(chunk)
         self._on_line(line)
 
     @property
     def last_line(self) -> str:
         """The last line that says something; empty if there is none."""
-        return next((line for line in reversed(self._tail) if line.strip()), "")
+        return next((line for line in reversed(self.tail) if line.strip()), "")
 
     def _write(self, content: bytes) -> None:
         """A full disk is told once and does not end the stage."""

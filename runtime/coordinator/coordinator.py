@@ -144,7 +144,7 @@ class Coordinator:
             traces_per_s=options.traces_per_s,
             clock=time.monotonic,
             unix_time=time.time,
-            telemetry=telemetry,
+            tell=None if telemetry is None else telemetry.tell,
         )
         self._sending = (
             place.transport if network is None else EmulatedSending(place.transport, network)

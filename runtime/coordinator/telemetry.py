@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from runtime.protocol.complaints import StartRefused
 from runtime.protocol.request_trace import PartKind, PartPhase, RequestTrace, TraceRow
@@ -30,12 +30,6 @@ _NO_ERRORS = frozenset({"stop", "length", "cancelled"})
 
 class NoTelemetry(StartRefused):
     """What is asked for is not installed; the message says how to get it."""
-
-
-class Tells(Protocol):
-    """Receives traces; `context` None: the client sent none."""
-
-    def tell(self, trace: RequestTrace, context: TraceContext | None) -> None: ...
 
 
 def telemetry(environment: Mapping[str, str] = os.environ) -> "Telemetry | None":
@@ -73,7 +67,7 @@ class Telemetry:
         self._tracer = provider.get_tracer("helixweb")
 
     def tell(self, trace: RequestTrace, context: TraceContext | None) -> None:
-        """One request and what it did."""
+        """One request and what it did; `context` None: the client sent none."""
         from opentelemetry.trace import SpanKind
 
         self._ids.choose(context)

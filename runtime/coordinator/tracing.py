@@ -14,11 +14,11 @@ from itertools import islice
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.request_life import RequestLife
 from runtime.coordinator.span_assembly import TimeLine, assemble, assemble_engines
-from runtime.coordinator.telemetry import Tells
 from runtime.protocol.control import ServingPlan
 from runtime.protocol.data import Message
 from runtime.protocol.request_trace import RequestTrace
 from runtime.protocol.stage_spans import StageSpans, unpack_spans
+from runtime.protocol.trace_context import TraceContext
 
 EXCHANGES_KEPT = 64
 BURST_S = 4.0  # of traces may be asked for at once
@@ -131,10 +131,10 @@ class Tracer:
         traces_per_s: float,
         clock: Callable[[], float],
         unix_time: Callable[[], float],
-        telemetry: Tells | None = None,
+        tell: Callable[[RequestTrace, TraceContext | None], None] | None = None,
     ) -> None:
-        """`telemetry` hears of every trace as well."""
-        self._telemetry = telemetry
+        """`tell` is called with every trace as well."""
+        self._tell = tell
         self._traces_per_s = traces_per_s
         self._clock = clock
         self._unix_time = unix_time
@@ -253,5 +253,5 @@ class Tracer:
             ),
         )
         self._waiting.append(_Packed.pack(trace))
-        if self._telemetry is not None:
-            self._telemetry.tell(trace, life.origin.context)
+        if self._tell is not None:
+            self._tell(trace, life.origin.context)

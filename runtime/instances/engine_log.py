@@ -4,10 +4,8 @@ In words of vLLM where it has its own; what is not known is not guessed.
 """
 
 import re
-from collections import deque
 from collections.abc import Callable
 
-_TAIL_LINES = 12
 _MOST_CHARS = 300
 _SAME_TROUBLE_S = 120.0  # after its cause, an engine logs what that led to
 # as vLLM begins its lines: (EngineCore pid=7) ERROR 11-26 15:33:12 [core.py:1000] ...
@@ -44,7 +42,6 @@ class EngineLog:
 
     def begin(self) -> None:
         """A new process writes from here on."""
-        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._error = ""
         self.step = ""
         self._at = -1  # of _STEPS
@@ -65,7 +62,6 @@ class EngineLog:
 
     def read(self, line: str) -> None:
         """The next line."""
-        self.tail.append(line)
         text = _PREFIX.sub("", line)
         if _CHAINED.match(text):
             self._is_chained = True

@@ -109,7 +109,7 @@ class ServerProcess:
     @property
     def last_words(self) -> str:
         """The end of its log, without secrets."""
-        return without_secrets("\n".join(self.said.tail).strip())[-_MOST_TAIL_CHARS:]
+        return without_secrets("\n".join(self._log.tail).strip())[-_MOST_TAIL_CHARS:]
 
     @property
     def first_error(self) -> str:

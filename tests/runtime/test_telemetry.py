@@ -203,12 +203,11 @@ def test_whoever_is_asked_next_is_a_child_of_ours_if_we_tell_and_of_the_clients_
 def test_a_request_that_ends_is_told_of_with_where_it_came_from(tmp_path: Path) -> None:
     told: list[tuple[RequestTrace, TraceContext | None]] = []
 
-    class Hears:
-        def tell(self, trace: RequestTrace, context: TraceContext | None) -> None:
-            told.append((trace, context))
+    def tell(trace: RequestTrace, context: TraceContext | None) -> None:
+        told.append((trace, context))
 
     clock = Clock()
-    tracer = Tracer(traces_per_s=5, clock=clock, unix_time=lambda: 1e9, telemetry=Hears())
+    tracer = Tracer(traces_per_s=5, clock=clock, unix_time=lambda: 1e9, tell=tell)
     origin = Origin(context=context_of(PARENT, is_told=True, operation="chat"))
     plan = serving_plan(tmp_path)
     tracer.ended_at_instances(RequestLife(arrived_at=clock.now, origin=origin), plan)
