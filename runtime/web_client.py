@@ -38,8 +38,8 @@ from runtime.protocol.logs import HEADER, request_id_or_new
 from runtime.protocol.node_log import LogBatch
 from runtime.protocol.profiling import ProfilingProgress
 from runtime.protocol.reach import Reach
+from runtime.protocol.server_events import ServerEvent, ServerEventReader
 from runtime.protocol.trust import trusting, why_untrusted
-from runtime.server_events import ServerEvent, parse_events
 
 logger = logging.getLogger(__name__)
 
@@ -262,8 +262,9 @@ class WebClient:
                 if not answer.is_success:
                     await answer.aread()
                     raise _refusal(answer)
-                async with aclosing(parse_events(answer.aiter_bytes(), last_id=last_id)) as events:
-                    async for event in events:
+                reader = ServerEventReader(last_id=last_id)
+                async for chunk in answer.aiter_bytes():
+                    for event in reader.feed(chunk):
                         yield event
         except httpx.HTTPError as error:
             raise _unreachable(self._http.base_url, error) from error

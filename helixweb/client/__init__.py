@@ -241,7 +241,7 @@ class Client:
                 if not answer.is_success:
                     answer.read()
                 self._checked(answer)
-                yield from read_events(answer.iter_lines())
+                yield from read_events(answer.iter_bytes())
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from error
         except json.JSONDecodeError as error:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from runtime.protocol.server_events import ServerEventReader
+
 # Query parameters with lists joined by commas; all others are repeated for each value.
 _JOINED, _JOINED_ENDING = ("fields", "ordering"), "__in"
 
@@ -18,25 +20,13 @@ class Event(NamedTuple):
     data: dict[str, Any]
 
 
-def read_events(lines: Iterable[str]) -> Iterator[Event]:
-    """Parse server-sent events (WHATWG HTML §9.2). Raises ValueError if their data is not JSON."""
-    kind, data, last_id = "", list[str](), ""
-    for line in lines:
-        if not line:
-            if data:
-                value = json.loads("\n".join(data))
-                document = value if isinstance(value, dict) else {"value": value}
-                yield Event(last_id, kind or "message", document)
-            kind, data = "", []
-            continue
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "event":
-            kind = value
-        elif name == "data":
-            data.append(value)
-        elif name == "id":
-            last_id = value
+def read_events(chunks: Iterable[bytes]) -> Iterator[Event]:
+    """Parse server-sent events. Raises ValueError if their data is not JSON."""
+    reader = ServerEventReader()
+    for chunk in chunks:
+        for told in reader.feed(chunk):
+            value = json.loads(told.data)
+            yield Event(told.id, told.event, value if isinstance(value, dict) else {"value": value})
 
 
 def plain_query(query: Mapping[str, Any]) -> httpx.QueryParams:

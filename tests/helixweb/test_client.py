@@ -167,10 +167,11 @@ def test_the_address_may_end_with_that_of_the_api() -> None:
 
 def test_events_are_read_with_their_ids() -> None:
     text = 'retry: 2000\n\n: still here\n\nid: 7\nevent: node\ndata: {"a":\ndata: 1}\n\ndata: 2\n\n'
-    lines = text.removesuffix("\n").split("\n")
-    first, second = read_events(lines)
+    text += 'data: "a\u2028b"\n\n'
+    first, second, third = read_events([text.encode()])
     assert (first.id, first.type, first.data) == ("7", "node", {"a": 1})
     assert (second.id, second.type, second.data) == ("7", "message", {"value": 2})
+    assert third.data == {"value": "a\u2028b"}, "only LF and CRLF end lines"
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_was() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -20,7 +20,7 @@ from runtime.protocol.control import (
     RegisterRequest,
     Role,
 )
-from runtime.server_events import ServerEvent, parse_events
+from runtime.protocol.server_events import ServerEvent, ServerEventReader
 from runtime.web_client import (
     BadServerAddress,
     ServerRefused,
@@ -47,14 +47,8 @@ def web() -> Iterator[FakeWeb]:
 
 
 def parsed(chunks: list[bytes], last_id: str = "") -> list[ServerEvent]:
-    async def feed() -> AsyncIterator[bytes]:
-        for chunk in chunks:
-            yield chunk
-
-    async def collect() -> list[ServerEvent]:
-        return [event async for event in parse_events(feed(), last_id=last_id)]
-
-    return asyncio.run(collect())
+    reader = ServerEventReader(last_id=last_id)
+    return [event for chunk in chunks for event in reader.feed(chunk)]
 
 
 def test_a_registered_client_is_admitted_and_a_used_token_is_refused_with_the_reason(
