@@ -39,7 +39,7 @@ from runtime.protocol.node_log import LogBatch
 from runtime.protocol.profiling import ProfilingProgress
 from runtime.protocol.reach import Reach
 from runtime.protocol.server_events import ServerEvent, ServerEventReader
-from runtime.protocol.trust import trusting, why_untrusted
+from runtime.protocol.trust import stays_here, trusting, why_untrusted
 
 logger = logging.getLogger(__name__)
 
@@ -107,12 +107,6 @@ class ServerRefused(WebError):
         return 400 <= self.status < 500 and self.status not in (408, 425, 429)
 
 
-def is_loopback(server: str) -> bool:
-    """Whether the URL's host is this machine, as far as its name says."""
-    host = urlsplit(server).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 def check_server(server: str) -> None:
     """Warns where credentials would travel in clear. Raises BadServerAddress."""
     try:
@@ -124,7 +118,7 @@ def check_server(server: str) -> None:
         raise BadServerAddress(
             f"--server {server!r} is no address; give one like https://helix.example.org"
         )
-    if parts.scheme == "http" and not is_loopback(server):
+    if parts.scheme == "http" and not stays_here(server):
         logger.warning(
             "%s is plain http: join token and credential travel in clear; use https", server
         )
@@ -152,7 +146,7 @@ class WebClient:
         self._http = httpx.AsyncClient(
             base_url=server.rstrip("/"),
             timeout=_CALL_TIMEOUT,
-            trust_env=not is_loopback(server),
+            trust_env=not stays_here(server),
             verify=trusting(ca),
         )
 

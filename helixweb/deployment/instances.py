@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.utils.translation import gettext_noop
 
@@ -14,6 +12,7 @@ from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.control import CoordinatorReport
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
+from runtime.protocol.trust import stays_here
 
 ELSEWHERE = "url"
 # Conditions of runtime.instances.health in the words of pages, and the colour of their badge.
@@ -68,13 +67,7 @@ def _traffic(deployment: Deployment, *, now: datetime) -> Mapping[str, InstanceT
 
 def _is_unencrypted(url: str) -> bool:
     """True for plain HTTP to a host other than localhost."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or parts.hostname is None:
-        return False
-    try:
-        return not ip_address(parts.hostname).is_loopback
-    except ValueError:
-        return parts.hostname != "localhost"
+    return url.startswith("http:") and not stays_here(url)
 
 
 def _row(

@@ -1,7 +1,6 @@
 """Options of `up`, validated together."""
 
 import argparse
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from runtime.protocol.addresses import (
     outward_address,
 )
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
+from runtime.protocol.trust import is_loopback
 
 WEB, WORKER, BEAT, COORDINATOR = "web", "worker", "beat", "coordinator"
 LOOPBACK = "127.0.0.1"
@@ -125,7 +125,7 @@ def _check(wanted: Wanted, *, given: argparse.Namespace, environ: Mapping[str, s
         raise CommandFailed("--server, --token and --name are for --role coordinator without web")
     several = wanted.needs_site and wanted.roles < set(ROLES) and given.role
     shared = environ.get("DATABASE_URL") or environ.get("DATABASE_URL_FILE")
-    if several and not shared and not _is_loopback(wanted.host) and WORKER not in wanted.roles:
+    if several and not shared and not is_loopback(wanted.host) and WORKER not in wanted.roles:
         raise CommandFailed(
             "the web of several hosts needs a database and a broker that all of them reach; set "
             "DATABASE_URL and REDIS_URL on each"
@@ -144,13 +144,6 @@ def _tls(arguments: argparse.Namespace) -> tuple[Path, Path] | None:
                 f"{path} is no file; give the PEM file of the certificate or its key"
             )
     return certificate.resolve(), key.resolve()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _set_hosts(wanted: Wanted) -> None:

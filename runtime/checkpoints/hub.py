@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
@@ -29,7 +29,7 @@ from runtime.checkpoints.hub_names import (
     parse_info,
 )
 from runtime.checkpoints.safetensors_header import LENGTH_BYTES, header_length
-from runtime.protocol.trust import trusting, why_untrusted
+from runtime.protocol.trust import stays_here, trusting, why_untrusted
 
 ResultT = TypeVar("ResultT")
 
@@ -346,13 +346,12 @@ class Repository:
 
 def http_client(settings: HubSettings, *, timeout_s: float = _TIMEOUT_S) -> httpx.Client:
     """With the token, and without a proxy to this machine itself."""
-    host = urlsplit(settings.endpoint).hostname or ""
     return httpx.Client(
         headers={"Authorization": f"Bearer {settings.token}"} if settings.token else {},
         timeout=timeout_s,
         follow_redirects=True,
         max_redirects=_MOST_REDIRECTS,
-        trust_env=not (host in ("localhost", "::1") or host.startswith("127.")),
+        trust_env=not stays_here(settings.endpoint),
         verify=_issuers(settings.ca),
     )
 

@@ -10,6 +10,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field
 
+from runtime.protocol.trust import is_loopback
+
 _PATTERN = r"^tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(0|[1-9][0-9]{0,4})$"
 # ZeroMQ refuses a host that begins with an underscore.
 _LABEL = re.compile(r"^(?![-_])[A-Za-z0-9_-]{1,63}(?<!-)$")
@@ -29,11 +31,7 @@ class Place(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """True if it names the machine itself, whichever machine that is."""
-        if self.address is None:
-            name = self.host.lower()
-            return name == "localhost" or name.endswith(".localhost")
-        mapped = getattr(self.address, "ipv4_mapped", None)
-        return bool((mapped or self.address).is_loopback)
+        return is_loopback(self.host)
 
 
 def parse_endpoint(endpoint: str, *, listening: bool = False) -> Place:

@@ -1,8 +1,11 @@
-"""Whose certificates of servers are trusted: those of the system's issuers, and one's own."""
+"""Whose certificates of servers are trusted: those of the system's issuers, and one's own. And
+which servers need none, as what they are sent stays on this machine."""
 
 import argparse
 import ssl
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 CA_HELP = (
     "PEM file with certificates to trust beside the system's issuers: of a private CA, or the "
@@ -41,3 +44,17 @@ def why_untrusted(error: BaseException | None) -> str:
         if not isinstance(error, BaseException):
             return ""
     return ""
+
+
+def stays_here(url: str) -> bool:
+    """Whether what is sent to this address stays on the machine, as far as its host says."""
+    return is_loopback(urlsplit(url).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address means the machine itself, whichever machine that is."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost" or host.lower().endswith(".localhost")
+    return bool((getattr(address, "ipv4_mapped", None) or address).is_loopback)

@@ -12,7 +12,7 @@ from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.site_processes import is_trusted
 from runtime.agent.options import agent_parser
 from runtime.coordinator.options import parse_options
-from runtime.protocol.trust import ca_file
+from runtime.protocol.trust import ca_file, stays_here
 from runtime.web_client import ServerRefused, ServerUnreachable, WebClient
 from tests.certificate import https_server
 
@@ -71,3 +71,22 @@ def test_a_file_that_is_none_of_certificates_is_named(content: str | None, tmp_p
         path.write_text(content)
     with pytest.raises(argparse.ArgumentTypeError, match=r"ca\.pem.*give a PEM file"):
         ca_file(str(path))
+
+
+@pytest.mark.parametrize(
+    ("url", "is_here"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("http://127.8.8.8/v1", True),
+        ("https://LOCALHOST:8000", True),
+        ("http://hub.localhost", True),
+        ("http://[::1]:8000", True),
+        ("http://[::ffff:127.0.0.1]", True),
+        ("http://127.0.0.1.example.org", False),
+        ("http://10.0.0.7", False),
+        ("https://helix.example.org/localhost", False),
+        ("", False),
+    ],
+)
+def test_what_stays_on_this_machine_is_said_by_its_host(url: str, is_here: bool) -> None:
+    assert stays_here(url) is is_here

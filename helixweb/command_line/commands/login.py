@@ -8,6 +8,7 @@ from helixweb.command_line.command import command
 from helixweb.command_line.failures import BadUsage
 from helixweb.command_line.session import Session
 from helixweb.command_line.settings_file import Settings
+from runtime.protocol.trust import stays_here
 
 
 @command()
@@ -26,9 +27,7 @@ def login(site: Session, *, forget: bool = False) -> None:
     with site.client_of(settings) as client:
         count = client.clusters.page(limit=1).count
     settings_file.write(path, settings)
-    if url.startswith("http:") and not url.startswith(
-        ("http://127.", "http://localhost", "http://[::1]")
-    ):
+    if url.startswith("http:") and not stays_here(url):
         site.around.warn("the key goes over the network in clear; use https:// if the site has it")
     site.around.say(f"{url} knows the key ({count} clusters); saved in {path}")
 

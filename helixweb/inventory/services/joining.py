@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -27,6 +26,7 @@ from helixweb.inventory.services.errors import JoinRefused, NameTaken
 from planner import COORDINATOR
 from runtime.protocol.control import AgentIdentity, RegisterReply, RegisterRequest, Role
 from runtime.protocol.coordinators import free_name
+from runtime.protocol.trust import stays_here
 
 TOKEN_VALID_FOR = timedelta(hours=1)
 MAX_NODES_OF_A_MACHINE = 16  # that join with one use of a token: at most one per GPU
@@ -128,7 +128,7 @@ def join_command(
 
 def command_works_elsewhere() -> bool:
     """Whether a machine other than this one reaches the site at the address in the command."""
-    return urlsplit(settings.HELIX_URL).hostname not in ("127.0.0.1", "localhost", "::1")
+    return not stays_here(settings.HELIX_URL)
 
 
 def register(request: RegisterRequest, now: datetime, *, from_this_machine: bool) -> Registration:

@@ -18,6 +18,7 @@ from helixweb.operations.migrating import is_empty, pending
 from helixweb.operations.models import Pulse
 from helixweb.operations.schema_version import NewerDatabase
 from helixweb.versions import product_version
+from runtime.protocol.trust import stays_here
 
 SKEW_S = 2.0
 STARTS_WITHIN_S = 60.0  # on a busy machine, with the backup before an upgrade
@@ -26,8 +27,7 @@ STARTS_WITHIN_S = 60.0  # on a busy machine, with the backup before an upgrade
 def site_settings() -> Iterator[Finding]:
     """Findings of Django's deployment check, for a site that other machines reach."""
     if not settings.HELIX_URL.startswith("https://"):
-        here = any(name in settings.HELIX_URL for name in ("127.0.0.1", "localhost", "[::1]"))
-        if here:
+        if stays_here(settings.HELIX_URL):
             yield ok("settings", f"{settings.HELIX_URL} is for this machine alone")
         else:
             yield warning(
