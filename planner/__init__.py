@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
-    from planner.bounds import upper_bound_tokens_per_s
+    from planner.bounds.best import upper_bound_tokens_per_s
     from planner.capacity import (
         LayerLimits,
         coverage_tokens_per_s,
@@ -61,7 +61,8 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.generate import generated_cluster
     from planner.max_flow import flow_through_nodes
     from planner.memory import ModelMemory, NodeRoom, StepShape, kv_minimum, node_room
-    from planner.multi_model import MIXED, ModelShare, plan_models
+    from planner.multi_model.plan_models import plan_models
+    from planner.multi_model.shares import MIXED, ModelShare
     from planner.objectives.goal import goal_for
     from planner.objectives.trial import Trials
     from planner.placers.base import CancelToken, InvalidOptions, NeverCancelled, Progress
@@ -78,13 +79,9 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     )
     from planner.planning import NoPlacementFound, compute_plan, estimated_forecast
     from planner.refinement import Busy, Refinement, refine, refined_profile
-    from planner.replanning import (
-        ReplanOptions,
-        ReplanPoint,
-        replan,
-        unmoved_score,
-        zero_moves,
-    )
+    from planner.replanning.answers import ReplanPoint
+    from planner.replanning.compute_replan import replan, unmoved_score, zero_moves
+    from planner.replanning.options import ReplanOptions
     from planner.robust import compute_robust_plan, survival
     from planner.routers.leading_past import leads_past
     from planner.routers.load_aware import DEFAULT_THETA, MAX_THETA

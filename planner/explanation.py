@@ -26,7 +26,8 @@ from planner.placers.base import CancelToken, NeverCancelled
 from planner.placers.board import flow_under
 from planner.plan_options import PlanOptions
 from planner.planning import objective_of
-from planner.replanning import ReplanOptions, replan
+from planner.replanning.compute_replan import replan
+from planner.replanning.options import ReplanOptions
 
 _TIGHT = 1 + 1e-6  # coverage as low as that times the flow limits it
 _GAINS = 1e-9

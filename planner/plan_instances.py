@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.capacity import ModelDoesNotFit
 from planner.checked_plan import checked_plan
 from planner.domain.errors import InvalidProblem

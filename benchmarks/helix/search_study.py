@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.helix.progress_curve import ProgressCurve, read_trace, searched
 from benchmarks.helix.row import AS_PUBLISHED, DECODE, Row
 from benchmarks.helix.study import Study
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow

@@ -24,7 +24,7 @@ from typing import Any
 import networkx as nx
 from networkx.algorithms.flow import preflow_push
 
-from planner.bounds import knapsack_bound_tokens_per_s
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.flow_check import nearly_equal

@@ -24,7 +24,9 @@ from planner.placers.base import NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
-from planner.replanning import ReplanOptions, ReplanPoint, replan
+from planner.replanning.answers import ReplanPoint
+from planner.replanning.compute_replan import replan
+from planner.replanning.options import ReplanOptions
 from planner.serialization import problem_from_text
 
 HEADER = (

@@ -19,7 +19,9 @@ from planner.objectives.trial import Span, Trials
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
-from planner.replanning import ReplanOptions, ReplanPoint, replan
+from planner.replanning.answers import ReplanPoint
+from planner.replanning.compute_replan import replan
+from planner.replanning.options import ReplanOptions
 
 QUARTER = 0.25
 ENOUGH = 0.97

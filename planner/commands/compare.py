@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.bounds import compute_bound_tokens_per_s, upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
+from planner.bounds.knapsack import compute_bound_tokens_per_s
 from planner.commands.drawing import BLUE, FAINT, RED, Drawing
 from planner.commands.files import read_text
 from planner.commands.forecasts import forecast_lines

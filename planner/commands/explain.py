@@ -13,7 +13,7 @@ from planner.commands.options import (
 )
 from planner.commands.progress import Interrupt
 from planner.explanation import MarginalValue, explain_min_cut, marginal_values
-from planner.replanning import zero_moves
+from planner.replanning.compute_replan import zero_moves
 from planner.robust import survival
 
 _LABEL_WIDTH = 44

@@ -13,7 +13,8 @@ from planner.commands.options import (
 )
 from planner.commands.progress import Interrupt
 from planner.domain.errors import InvalidProblem
-from planner.multi_model import ModelShare, plan_models, served_by
+from planner.multi_model.plan_models import plan_models
+from planner.multi_model.shares import ModelShare, served_by
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -15,7 +15,9 @@ from planner.commands.options import (
     timed_problem,
 )
 from planner.commands.progress import FORECAST, Interrupt
-from planner.replanning import Replan, ReplanOptions, ReplanPoint, replan
+from planner.replanning.answers import Replan, ReplanPoint
+from planner.replanning.compute_replan import replan
+from planner.replanning.options import ReplanOptions
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.capacity import fits
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement

@@ -16,7 +16,7 @@ same order on any machine; the clock only ends that order. (The MILP's own phase
 from collections.abc import Generator, Iterator
 from functools import partial
 
-from planner.bounds import quick_bounds_tokens_per_s, slow_link_bounds_tokens_per_s
+from planner.bounds.best import quick_bounds_tokens_per_s, slow_link_bounds_tokens_per_s
 from planner.placers.annealing import Effort
 from planner.placers.base import StopReason
 from planner.placers.board import Board, Method

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem

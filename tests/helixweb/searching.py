@@ -14,7 +14,7 @@ from planner.domain import plan as domain
 from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
-from planner.replanning import ReplanPoint
+from planner.replanning.answers import ReplanPoint
 from planner.serialization import problem_from_dict
 
 # What a form sends of how to search, where nothing is changed.

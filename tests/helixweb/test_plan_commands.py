@@ -13,7 +13,7 @@ from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.services.simulating import forecast_to_json
 from planner.placers.board import Score
-from planner.replanning import ReplanPoint
+from planner.replanning.answers import ReplanPoint
 from planner.serialization import plan_from_dict
 from tests.helixweb.looking import contains, fresh
 from tests.helixweb.searching import claimed, end_with

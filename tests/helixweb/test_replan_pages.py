@@ -16,7 +16,7 @@ from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import replanning
 from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
-from planner.replanning import unmoved_score, zero_moves
+from planner.replanning.compute_replan import unmoved_score, zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.searching import SEARCH, begun

@@ -3,11 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_problems import all_placements, placement, problems, tiny_problem
 
-from planner.bounds import (
-    compute_bound_tokens_per_s,
-    knapsack_bound_tokens_per_s,
-    upper_bound_tokens_per_s,
-)
+from planner.bounds.best import upper_bound_tokens_per_s
+from planner.bounds.knapsack import compute_bound_tokens_per_s, knapsack_bound_tokens_per_s
 from planner.max_flow import max_flow
 from tests.examples import examples
 

@@ -14,7 +14,7 @@ from tiny_problems import (
     tiny_problem,
 )
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.domain.cluster import SINK, SOURCE
 from planner.domain.flow import Flow, MinCut
 from planner.domain.rules import PlacementRules

@@ -27,7 +27,8 @@ from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.plan_options import BASELINES, PlanOptions
 from planner.planning import NoPlacementFound, compute_plan
-from planner.replanning import ReplanOptions, replan
+from planner.replanning.compute_replan import replan
+from planner.replanning.options import ReplanOptions
 from planner.serialization import problem_from_dict, problem_to_dict
 from planner.simulator.translation import kv_pages
 from tests.examples import examples

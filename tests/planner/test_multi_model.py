@@ -9,10 +9,11 @@ from planner.domain.errors import InvalidProblem
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
-from planner.multi_model import ModelShare, plan_models
 from planner.multi_model.deal import gathered_deal, highest_deal, kinds_of
 from planner.multi_model.dealt import planned
 from planner.multi_model.exchange import exchange_nodes
+from planner.multi_model.plan_models import plan_models
+from planner.multi_model.shares import ModelShare
 from planner.objectives.trial import Trials
 from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.stop import Stop

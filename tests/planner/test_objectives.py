@@ -9,7 +9,7 @@ import pytest
 from simulated_clusters import cluster_problem
 from tiny_problems import placement, tiny_problem
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.commands.forecasts import forecast_lines
 from planner.domain.cluster import Cluster, Link, Node
 from planner.domain.placement import LayerRange

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from tiny_problems import all_placements, placement, problems, tiny_problem
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.domain.placement import Placement
 from planner.flow_graph import check_placement
 from planner.max_flow import max_flow

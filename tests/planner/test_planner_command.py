@@ -15,7 +15,7 @@ from tiny_problems import placement, plan_by_hand, tiny_problem
 
 from planner.__main__ import main
 from planner.balanced_flow import balanced_flow
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.max_flow import max_flow
 from planner.placers.base import PLACERS
 from planner.placers.budgeted_moves import moved_layers

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from searched import searched
 from tiny_problems import all_placements, problems
 
-from planner.bounds import knapsack_bound_tokens_per_s, upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
 from planner.placers.portfolio import search_by_all

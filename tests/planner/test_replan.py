@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tiny_problems import all_placements, placement, tiny_problem
 
-from planner.bounds import knapsack_bound_tokens_per_s
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import NO_RULES
 from planner.domain.cluster import Link
 from planner.domain.placement import LayerRange
@@ -16,8 +16,9 @@ from planner.placers.base import InvalidOptions, NeverCancelled
 from planner.placers.budgeted_moves import moved_layers
 from planner.plan_options import PlanOptions
 from planner.planning import compute_plan
-from planner.replanning import ReplanOptions, replan, unmoved_score, zero_moves
 from planner.replanning.around import Way, way_of
+from planner.replanning.compute_replan import replan, unmoved_score, zero_moves
+from planner.replanning.options import ReplanOptions
 
 BYTES_PER_LAYER = 1e6
 CLUSTER = tiny_problem([[90.0, 50.0, 30.0], [40.0, 20.0], [40.0, 20.0], [40.0, 20.0]], num_layers=4)

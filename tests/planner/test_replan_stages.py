@@ -12,9 +12,9 @@ from planner.placers.board import LargestFlow
 from planner.placers.budgeted_moves import moved_layers
 from planner.placers.stop import ProgramLimits, Stop
 from planner.plan_options import PlanOptions
-from planner.replanning import ReplanOptions
 from planner.replanning.answers import Front
 from planner.replanning.by_stages import ByStages
+from planner.replanning.options import ReplanOptions
 from planner.replanning.stay_covers import least_covers
 from planner.replanning.stay_groups import StayColumn, StayGroup, with_another_node
 from planner.replanning.stay_patterns import StayPatterns

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from shared_networks import egress, in_regions, regional_problems, shared_problems, sharing
 from tiny_problems import AMPLE_TOKENS_PER_S, all_placements, proven_bounds, tiny_problem
 
-from planner.bounds import quick_bounds_tokens_per_s
+from planner.bounds.best import quick_bounds_tokens_per_s
 from planner.bounds.shared import shared_bound_tokens_per_s
 from planner.domain.cluster import COORDINATOR, SharedBandwidth
 from planner.max_flow import max_flow

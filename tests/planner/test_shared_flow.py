@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from shared_networks import egress, max_flow_over_pipelines, shared_problems, sharing
 from tiny_problems import TOKEN_BYTES, placement, tiny_problem
 
-from planner.bounds import upper_bound_tokens_per_s
+from planner.bounds.best import upper_bound_tokens_per_s
 from planner.domain.cluster import COORDINATOR, SharedBandwidth
 from planner.domain.errors import InvalidProblem
 from planner.domain.flow import Price

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from searched import searched
 from tiny_problems import all_placements, problems, tiny_problem
 
-from planner.bounds import knapsack_bound_tokens_per_s
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster

@@ -7,7 +7,7 @@ import pytest
 from searched import searched
 from tiny_problems import tiny_problem
 
-from planner.bounds import knapsack_bound_tokens_per_s
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.rules import PlacementRules
 from planner.generate import generated_cluster

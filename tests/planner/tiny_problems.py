@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from planner.bounds import (
+from planner.bounds.best import (
     quick_bounds_tokens_per_s,
     slow_link_bounds_tokens_per_s,
     upper_bound_tokens_per_s,
