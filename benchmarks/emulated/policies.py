@@ -121,12 +121,7 @@ def _weights(case: Case, policy: Mapping[str, Any]) -> dict[str, dict[str, float
 
 
 def _lengths(case: Case, parameters: Mapping[str, Any]) -> Iterator[Lengths]:
-    workload = case.problem.workload
-    return scaled_lengths(
-        parameters["seed"],
-        mean_prompt_tokens=workload.mean_prompt_tokens,
-        mean_output_tokens=workload.mean_output_tokens,
-    )
+    return scaled_lengths(case.problem.workload, seed=parameters["seed"])
 
 
 def _cap_options(cap: DecodeCap) -> dict[str, Any]:

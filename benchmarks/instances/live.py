@@ -36,6 +36,7 @@ import httpx
 from benchmarks.instances.scheduling import simulate_instances
 from planner.domain.layer_times import LayerTimes
 from planner.domain.model_spec import ModelSpec
+from planner.domain.problem import Workload
 from planner.domain.profile import ComputeProfile
 from planner.routers.base import RequestSize
 from planner.routers.instance_choice import WeightedTurns
@@ -48,6 +49,7 @@ from runtime.protocol.emulation import Emulation
 from runtime.protocol.instances import EngineTimes
 
 MEAN_PROMPT_TOKENS, MEAN_OUTPUT_TOKENS = 220, 180  # ShareGPT's, in the shape of Azure's chats
+WORKLOAD = Workload(mean_prompt_tokens=MEAN_PROMPT_TOKENS, mean_output_tokens=MEAN_OUTPUT_TOKENS)
 CONTEXT_TOKENS = 4096
 LAYERS = 4
 KEY = "hlx_benchmark"
@@ -223,11 +225,7 @@ def requests_of(arguments: argparse.Namespace) -> list[Lengths]:
             lengths_from_csv(arguments.lengths, context_tokens=CONTEXT_TOKENS)
         )
     else:
-        drawn = scaled_lengths(
-            arguments.seed,
-            mean_prompt_tokens=MEAN_PROMPT_TOKENS,
-            mean_output_tokens=MEAN_OUTPUT_TOKENS,
-        )
+        drawn = scaled_lengths(WORKLOAD, seed=arguments.seed)
     return list(itertools.islice(drawn, arguments.requests))
 
 

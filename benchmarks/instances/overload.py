@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks.instances.scheduling import SchedulingOutcome, simulate_instances
+from planner.domain.problem import Workload
 from planner.latency_model import Fit, LatencyModel
 from planner.routers.answer_length import AnswerLength, DrawnLength, QuantileLength
 from planner.routers.base import InstanceRouter, RequestSize
@@ -26,6 +27,7 @@ from planner.workload.lengths import scaled_lengths
 from planner.workload.request import Lengths
 
 MEAN_PROMPT_TOKENS, MEAN_OUTPUT_TOKENS = 220, 180  # ShareGPT's, in the shape of Azure's chats
+WORKLOAD = Workload(mean_prompt_tokens=MEAN_PROMPT_TOKENS, mean_output_tokens=MEAN_OUTPUT_TOKENS)
 _REQUESTS = 500
 _WEIGHTS = tuple(
     {"fast": fast, "middle": middle, "slow": 1.0}
@@ -59,9 +61,7 @@ def simulated(
     router: InstanceRouter, expected: AnswerLength, *, rate_per_s: float, seed: int
 ) -> SchedulingOutcome:
     """`_REQUESTS` with Poisson arrivals; an infinite rate sends all at once."""
-    drawn = scaled_lengths(
-        seed, mean_prompt_tokens=MEAN_PROMPT_TOKENS, mean_output_tokens=MEAN_OUTPUT_TOKENS
-    )
+    drawn = scaled_lengths(WORKLOAD, seed=seed)
     chance, at_s, arrivals = random.Random(seed), 0.0, []
     for one in itertools.islice(drawn, _REQUESTS):
         arrivals.append((at_s, one))

@@ -23,7 +23,7 @@ from helixweb.monitoring.moment import Moment
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.services import announce
 from helixweb.planning.models import Plan
-from helixweb.planning.services.simulating import WatchedEngine, lengths_of, rate_at
+from helixweb.planning.services.simulating import WatchedEngine, rate_at
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner import (
     RUNTIME_POLICY,
@@ -37,7 +37,7 @@ from planner import (
     simulate,
     spread_of,
 )
-from planner.workload import Arrivals, Backlog, poisson, requests
+from planner.workload import Arrivals, Backlog, poisson, requests, scaled_lengths
 
 PAGE_TOKENS = 16
 SAMPLE_S = 1.0
@@ -114,14 +114,14 @@ def simulate_traffic(
         return cast(Engine, WatchedEngine(Engine(setup), tick_s=tick_s, on_tick=tick))
 
     peak = simulated(
-        demand=Backlog(lengths=lengths_of(problem, options.seed)),
+        demand=Backlog(lengths=scaled_lengths(problem.workload, seed=options.seed)),
         options=SimulationOptions(
             warm_up_s=_PEAK_WARM_UP_S, window_s=_PEAK_WINDOW_S, seed=options.seed
         ),
     )
     rate = rate_at(options.share, of=peak, problem=problem)
     times = poisson(rate_per_s=rate, seed=options.seed)
-    arrivals = requests(report.noted(times), lengths_of(problem, options.seed))
+    arrivals = requests(report.noted(times), scaled_lengths(problem.workload, seed=options.seed))
     simulated(
         demand=Arrivals(requests=arrivals),
         options=SimulationOptions(

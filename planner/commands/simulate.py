@@ -194,11 +194,7 @@ def _lengths(problem: Problem, parsed: argparse.Namespace) -> Iterator[Lengths]:
     if parsed.lengths is not None:
         trace = lengths_from_csv(parsed.lengths, context_tokens=parsed.context)
         return drawn_lengths(trace, seed=parsed.seed)
-    return scaled_lengths(
-        parsed.seed,
-        mean_prompt_tokens=problem.workload.mean_prompt_tokens,
-        mean_output_tokens=problem.workload.mean_output_tokens,
-    )
+    return scaled_lengths(problem.workload, seed=parsed.seed)
 
 
 def _mean_tokens(lengths: Iterator[Lengths]) -> float:

@@ -5,17 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from planner.domain.errors import PlannerError
 from planner.domain.problem import Workload
 from planner.workload.lengths import published_lengths
 from planner.workload.request import Lengths
 
 _SAMPLES = 4000
 _SAMPLE_SEED = 1
-
-
-class InvalidLengths(PlannerError, ValueError):
-    """No requests to take lengths from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +32,6 @@ class LengthStatistics:
         """Statistics of a sample. Reservations: the prompt and the mean output, or the actual
         output if it is longer."""
         pairs = [(request.prompt_tokens, request.output_tokens) for request in requests]
-        if not pairs:
-            raise InvalidLengths("there are no requests to take lengths from; give at least one")
         prompt = sum(pair[0] for pair in pairs) / len(pairs)
         output = sum(pair[1] for pair in pairs) / len(pairs)
         reserved = sum(

@@ -264,13 +264,9 @@ class Trials:
         requests_per_s: float | None = None,
         prompts: int | None = None,
     ) -> SimulatedFigures:
-        workload, runs = self.problem.workload, []
+        runs = []
         for seed in seeds:
-            lengths = scaled_lengths(
-                seed,
-                mean_prompt_tokens=workload.mean_prompt_tokens,
-                mean_output_tokens=workload.mean_output_tokens,
-            )
+            lengths = scaled_lengths(self.problem.workload, seed=seed)
             demand: Demand = Backlog(lengths=lengths, prompts_in_flight=prompts)
             if requests_per_s is not None:
                 arrivals = poisson(rate_per_s=requests_per_s, seed=seed)

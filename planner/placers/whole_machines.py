@@ -188,13 +188,7 @@ def _rising(seconds: float, amount: int, points: Points) -> float:
 
 def _requests(problem: Problem, *, seed: int) -> tuple[list[Lengths], Lengths]:
     """A sample of the workload, and the longest of it that must fit."""
-    workload = problem.workload
-    drawn = scaled_lengths(
-        seed,
-        mean_prompt_tokens=workload.mean_prompt_tokens,
-        mean_output_tokens=workload.mean_output_tokens,
-    )
-    sample = list(islice(drawn, _SAMPLE))
+    sample = list(islice(scaled_lengths(problem.workload, seed=seed), _SAMPLE))
     at = int(_LONGEST_SHARE * (_SAMPLE - 1))
     longest = Lengths(
         prompt_tokens=sorted(one.prompt_tokens for one in sample)[at],

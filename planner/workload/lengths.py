@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import NormalDist
 
+from planner.domain.problem import Workload
 from planner.workload.request import InvalidWorkload, Lengths
 from planner.workload.rows import whole_rows
 
@@ -55,17 +56,10 @@ def published_lengths(seed: int) -> Iterator[Lengths]:
         )
 
 
-def scaled_lengths(
-    seed: int, *, mean_prompt_tokens: float, mean_output_tokens: float
-) -> Iterator[Lengths]:
-    """`published_lengths` stretched to other means: the same shape, at least 1 token each."""
-    if not (mean_prompt_tokens > 0 and mean_output_tokens > 0):
-        raise InvalidWorkload(
-            f"mean lengths are {mean_prompt_tokens} prompt and {mean_output_tokens} output tokens; "
-            "both must be greater than 0"
-        )
-    prompt_factor = mean_prompt_tokens / MEAN_PROMPT_TOKENS
-    output_factor = mean_output_tokens / MEAN_OUTPUT_TOKENS
+def scaled_lengths(workload: Workload, *, seed: int) -> Iterator[Lengths]:
+    """`published_lengths` stretched to the workload's means: the same shape, at least 1 token."""
+    prompt_factor = workload.mean_prompt_tokens / MEAN_PROMPT_TOKENS
+    output_factor = workload.mean_output_tokens / MEAN_OUTPUT_TOKENS
     for lengths in published_lengths(seed):
         yield Lengths(
             prompt_tokens=max(1, round(lengths.prompt_tokens * prompt_factor)),

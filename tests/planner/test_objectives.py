@@ -105,7 +105,7 @@ def test_a_forecast_is_of_the_requests_that_simulate_draws_with_its_seed():
         roomy,
         placement=trial.placement,
         routing_weights=routing_weights(trial.flow),
-        demand=Backlog(lengths=scaled_lengths(5, mean_prompt_tokens=5000, mean_output_tokens=20)),
+        demand=Backlog(lengths=scaled_lengths(roomy.workload, seed=5)),
         policy=RUNTIME_POLICY,
         partial_inference=True,
         options=SimulationOptions(warm_up_s=figures.window_s / 4, window_s=figures.window_s),

@@ -78,12 +78,7 @@ def test_no_placement_of_a_tiny_cluster_is_estimated_to_serve_more(name, token_l
 
 
 def lengths_of(problem, seed):
-    workload = problem.workload
-    return scaled_lengths(
-        seed,
-        mean_prompt_tokens=workload.mean_prompt_tokens,
-        mean_output_tokens=workload.mean_output_tokens,
-    )
+    return scaled_lengths(problem.workload, seed=seed)
 
 
 def chain(seed):

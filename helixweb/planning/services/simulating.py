@@ -1,7 +1,7 @@
 """Simulates what a plan delivers under a workload, a policy and a seed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -18,7 +18,6 @@ from planner.workload import (
     Arrivals,
     Backlog,
     Demand,
-    Lengths,
     bursts,
     poisson,
     rate_at_share_of_peak,
@@ -77,7 +76,7 @@ def run(row: Simulation, lease: Lease) -> jobs.Outcome:
             engine_maker=progress.engine_of,
         )
 
-    backlog = served(Backlog(lengths=lengths_of(problem, row.seed)))
+    backlog = served(Backlog(lengths=scaled_lengths(problem.workload, seed=row.seed)))
     if not is_online:
         return jobs.Outcome(columns={"forecast": forecast_to_json(backlog)})
     rate = rate_at(row.share or 0.0, of=backlog, problem=problem)
@@ -86,18 +85,9 @@ def run(row: Simulation, lease: Lease) -> jobs.Outcome:
         if row.workload == "bursts"
         else poisson(rate_per_s=rate, seed=row.seed)
     )
-    online = served(Arrivals(requests=requests(times, lengths_of(problem, row.seed))))
+    lengths = scaled_lengths(problem.workload, seed=row.seed)
+    online = served(Arrivals(requests=requests(times, lengths)))
     return jobs.Outcome(columns={"forecast": forecast_to_json(online), "requests_per_s": rate})
-
-
-def lengths_of(problem: planner.Problem, seed: int) -> Iterator[Lengths]:
-    """Lengths of requests with the means of the problem's workload."""
-    workload = problem.workload
-    return scaled_lengths(
-        seed,
-        mean_prompt_tokens=workload.mean_prompt_tokens,
-        mean_output_tokens=workload.mean_output_tokens,
-    )
 
 
 def rate_at(share: float, *, of: planner.Forecast, problem: planner.Problem) -> float:
