@@ -40,42 +40,6 @@ WORDS_OF_ROWS = (
     _("logged out everywhere"), _("credential revoked"), _("revoked"), _("by single sign-on"),
     _("wrong user name or password"), _("too many failed attempts"),
     _("single sign-on: no group has a role"), _("refused"),
-    # links that do not work: the templates of runtime.protocol.reach
-    _(
-        "%(source)s is refused at %(place)s, where %(target)s listens: allow this TCP port through "
-        "the firewall, or restart %(target)s with --advertise and the address that leads to it"
-    ),
-    _(
-        "%(source)s cannot reach %(target)s at %(place)s: allow this TCP port through the firewall"
-        "; if %(target)s is behind NAT, forward a port to it and restart it with --advertise"
-    ),
-    _(
-        "%(source)s cannot reach %(target)s at %(place)s, which is loopback: restart %(target)s "
-        "with --data-host and an address that other machines can dial"
-    ),
-    _(
-        "%(source)s cannot fetch weights from %(target)s at %(place)s and takes them from other "
-        "nodes, the site or the hub: allow this TCP port through the firewall (behind NAT, forward "
-        "it under the same number), or restart %(target)s with --weights-port and an open port"
-    ),
-    # why an engine computes a model, or none can: runtime.checkpoints.engine_fit
-    _("the model cannot be cut into stages: %(why)s"), _("the deployment asks for it"),
-    _("the node's agent was started with it"), _("the weights are a GGUF file"),
-    _("the weights are %(kind)s"), _("its kernels are the fastest on a GPU"),
-    _("HelixWeb has a decoder of its own for the family %(family)s"),
-    _("HelixWeb has no decoder of its own for the family %(family)s"),
-    _("transformers runs the family %(family)s, slowly: vLLM cannot run it here"),
-    _("vLLM is not installed"), _("the weights are a GGUF file, which vLLM does not read"),
-    _("the GPU has compute capability %(capability)s, vLLM needs %(least)s"),
-    _("the weights are %(kind)s, which HelixWeb's own engine does not read"),
-    _("vLLM has no kernel for experts with %(kind)s weights on this device"),
-    _("vLLM has no kernel for %(kind)s weights on this device"),
-    _("the weights are quantised (%(kind)s), which needs vLLM on this node"),
-    _("run `helix-agent install-engine vllm` on the node, and restart its agent"),
-    _("choose the engine helix for it, or auto"), _("choose the engine vllm for it, or auto"),
-    _("choose the engine helix, or give the model as a folder with safetensors"),
-    _("choose a checkpoint of the model with weights of another kind"),
-    _("run it as instances, on machines that hold all of it"),
     # labels that forms make of the names of columns
     _("Username"), _("Name"), _("Coordinator region"), _("Mean prompt tokens"),
     _("Mean output tokens"), _("Region"), _("Price per hour"), _("Role"), _("Members"),

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from runtime.checkpoints.decoder_sizes import COMPACT_FAMILIES, DTYPE_BYTES
 from runtime.checkpoints.splitting import INSTANCES
 from runtime.protocol.engines import Engine, EngineOffer, EngineSettings
+from runtime.protocol.translated import gettext_noop as _
 
 GGUF = "gguf"
 CPU = "cpu"  # the platform of a node without GPUs
-NOT_INSTALLED = "vLLM is not installed"
+NOT_INSTALLED = _("vLLM is not installed")
 OLDEST_CAPABILITY = 75  # of CUDA devices that vLLM has kernels for
 # kinds of stored weights that are judged; what else vLLM reads is tried
 KINDS = (
@@ -32,7 +33,7 @@ _EXPERTS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """A clause and its values; the site translates `text`, which it lists in `helixweb.words`."""
+    """A clause and its values; the site translates `text`."""
 
     text: str
     values: Mapping[str, str | int | float] = field(default_factory=dict)
@@ -88,13 +89,13 @@ class ModelTraits:
         return self.family in _EXPERTS
 
 
-INSTALL = Reason(text="run `helix-agent install-engine vllm` on the node, and restart its agent")
-_CHOOSE_HELIX = Reason(text="choose the engine helix for it, or auto")
-_CHOOSE_VLLM = Reason(text="choose the engine vllm for it, or auto")
+INSTALL = Reason(text=_("run `helix-agent install-engine vllm` on the node, and restart its agent"))
+_CHOOSE_HELIX = Reason(text=_("choose the engine helix for it, or auto"))
+_CHOOSE_VLLM = Reason(text=_("choose the engine vllm for it, or auto"))
 _AS_A_FOLDER = Reason(
-    text="choose the engine helix, or give the model as a folder with safetensors"
+    text=_("choose the engine helix, or give the model as a folder with safetensors")
 )
-_OTHER_WEIGHTS = Reason(text="choose a checkpoint of the model with weights of another kind")
+_OTHER_WEIGHTS = Reason(text=_("choose a checkpoint of the model with weights of another kind"))
 _AS_INSTANCES = Reason(text=INSTANCES)
 
 
@@ -127,7 +128,9 @@ def choose(
     """
     if model.why_not_split:
         return _none(
-            "the model cannot be cut into stages: %(why)s", _AS_INSTANCES, why=model.why_not_split
+            _("the model cannot be cut into stages: %(why)s"),
+            _AS_INSTANCES,
+            why=model.why_not_split,
         )
     found = {offer.engine: offer for offer in offers}
     wanted = deployment if node is Engine.AUTO else node
@@ -136,30 +139,30 @@ def choose(
         return _why_not(found[wanted], model) or _chosen(
             found[wanted],
             model,
-            "the deployment asks for it"
+            _("the deployment asks for it")
             if by_deployment
-            else "the node's agent was started with it",
+            else _("the node's agent was started with it"),
         )
     own, vllm = found[Engine.HELIX], found[Engine.VLLM]
     own_lacks, vllm_lacks = _why_not(own, model), _why_not(vllm, model)
     if model.weights == GGUF:
-        return own_lacks or _chosen(own, model, "the weights are a GGUF file")
+        return own_lacks or _chosen(own, model, _("the weights are a GGUF file"))
     if own_lacks is not None:
         if vllm_lacks is None:
-            return _chosen(vllm, model, "the weights are %(kind)s", kind=model.quantization)
+            return _chosen(vllm, model, _("the weights are %(kind)s"), kind=model.quantization)
         return _neither(model, vllm, vllm_lacks)
     has_gpu, family = own.platform != CPU, model.family
     if vllm_lacks is None and has_gpu:
-        return _chosen(vllm, model, "its kernels are the fastest on a GPU")
+        return _chosen(vllm, model, _("its kernels are the fastest on a GPU"))
     if model.has_own_decoder and vllm_lacks is not None and has_gpu:
         return Choice(engine=Engine.HELIX, reason=vllm_lacks.reason)
     if model.has_own_decoder:
-        own_decoder = "HelixWeb has a decoder of its own for the family %(family)s"
+        own_decoder = _("HelixWeb has a decoder of its own for the family %(family)s")
         return _chosen(own, model, own_decoder, family=family)
     if vllm_lacks is None:
-        no_decoder = "HelixWeb has no decoder of its own for the family %(family)s"
+        no_decoder = _("HelixWeb has no decoder of its own for the family %(family)s")
         return _chosen(vllm, model, no_decoder, family=family)
-    by_transformers = "transformers runs the family %(family)s, slowly: vLLM cannot run it here"
+    by_transformers = _("transformers runs the family %(family)s, slowly: vLLM cannot run it here")
     return _chosen(own, model, by_transformers, family=family)
 
 
@@ -169,10 +172,10 @@ def _why_not(offer: EngineOffer, model: ModelTraits) -> Choice | None:
         return _none(offer.why_not, INSTALL)
     is_vllm, kind = offer.engine is Engine.VLLM, model.quantization
     if is_vllm and kind == GGUF:
-        return _none("the weights are a GGUF file, which vLLM does not read", _AS_A_FOLDER)
+        return _none(_("the weights are a GGUF file, which vLLM does not read"), _AS_A_FOLDER)
     if offer.capability is not None and offer.capability < OLDEST_CAPABILITY:
         return _none(
-            "the GPU has compute capability %(capability)s, vLLM needs %(least)s",
+            _("the GPU has compute capability %(capability)s, vLLM needs %(least)s"),
             _CHOOSE_HELIX,
             capability=offer.capability / 10,
             least=OLDEST_CAPABILITY / 10,
@@ -181,12 +184,12 @@ def _why_not(offer: EngineOffer, model: ModelTraits) -> Choice | None:
     if not kind or known is None or kind in known or (is_vllm and kind not in KINDS):
         return None
     if not is_vllm:
-        no_reader = "the weights are %(kind)s, which HelixWeb's own engine does not read"
+        no_reader = _("the weights are %(kind)s, which HelixWeb's own engine does not read")
         return _none(no_reader, _CHOOSE_VLLM, kind=kind)
     no_kernel = (
-        "vLLM has no kernel for experts with %(kind)s weights on this device"
+        _("vLLM has no kernel for experts with %(kind)s weights on this device")
         if model.has_experts
-        else "vLLM has no kernel for %(kind)s weights on this device"
+        else _("vLLM has no kernel for %(kind)s weights on this device")
     )
     return _none(no_kernel, _OTHER_WEIGHTS, kind=kind)
 
@@ -204,7 +207,7 @@ def _neither(model: ModelTraits, vllm: EngineOffer, lacks: Choice) -> Choice:
     if not vllm.why_not:
         return replace(lacks, remedy=_OTHER_WEIGHTS)
     return _none(
-        "the weights are quantised (%(kind)s), which needs vLLM on this node",
+        _("the weights are quantised (%(kind)s), which needs vLLM on this node"),
         INSTALL,
         kind=model.quantization,
     )

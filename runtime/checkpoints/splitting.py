@@ -7,7 +7,9 @@ the pages of all layers have one size.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-INSTANCES = "run it as instances, on machines that hold all of it"
+from runtime.protocol.translated import gettext_noop as _
+
+INSTANCES = _("run it as instances, on machines that hold all of it")
 
 # kinds of layers whose state is pages of keys and values
 _PAGED = {"full_attention", "sliding_attention", "chunked_attention", "attention"}

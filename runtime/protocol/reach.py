@@ -9,23 +9,24 @@ from pydantic import Field
 from runtime.protocol.addresses import endpoint_of
 from runtime.protocol.endpoints import Endpoint, parse_endpoint
 from runtime.protocol.message import Message
+from runtime.protocol.translated import gettext_noop as _
 
 MOST_ENDPOINTS = 1024
 Endpoints = Annotated[tuple[Endpoint, ...], Field(max_length=MOST_ENDPOINTS)]
 
-CANNOT_REACH = (
+CANNOT_REACH = _(
     "%(source)s cannot reach %(target)s at %(place)s: allow this TCP port through the firewall; if "
     "%(target)s is behind NAT, forward a port to it and restart it with --advertise"
 )
-CANNOT_REACH_LOOPBACK = (
+CANNOT_REACH_LOOPBACK = _(
     "%(source)s cannot reach %(target)s at %(place)s, which is loopback: restart %(target)s with "
     "--data-host and an address that other machines can dial"
 )
-CANNOT_REACH_REFUSED = (
+CANNOT_REACH_REFUSED = _(
     "%(source)s is refused at %(place)s, where %(target)s listens: allow this TCP port through the "
     "firewall, or restart %(target)s with --advertise and the address that leads to it"
 )
-CANNOT_FETCH = (
+CANNOT_FETCH = _(
     "%(source)s cannot fetch weights from %(target)s at %(place)s and takes them from other nodes, "
     "the site or the hub: allow this TCP port through the firewall (behind NAT, forward it under "
     "the same number), or restart %(target)s with --weights-port and an open port"

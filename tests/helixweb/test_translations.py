@@ -34,7 +34,7 @@ def marked_in_templates() -> Iterator[str]:
 
 
 def marked_in_python() -> Iterator[str]:
-    for file in (ROOT / "helixweb").rglob("*.py"):
+    for file in [*(ROOT / "helixweb").rglob("*.py"), *(ROOT / "runtime").rglob("*.py")]:
         for call in calls_in(file):
             first = call.args[0] if call.args else None
             if named(call) in MARKS and isinstance(first, ast.Constant):
