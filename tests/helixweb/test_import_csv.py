@@ -56,7 +56,7 @@ BAD_CSV: list[tuple[bytes, tuple[str, ...]]] = [
     (b"source,bandwidth_bytes_per_s\n", ("target", "missing")),
     (links_csv("tower,laptop,1").encode(), ("line 2", "3 cells", "4 columns")),
     (links_csv("tower,laptop,fast,0").encode(), ("line 2", "'fast'", "no number")),
-    (links_csv("tower,laptop,nan,0").encode(), ("line 2", "nan", "greater than 0")),
+    (links_csv("tower,laptop,nan,0").encode(), ("line 2", "nan", "finite number")),
     (links_csv("tower,laptop,,0").encode(), ("line 2", "lacks bandwidth_bytes_per_s")),
     (links_csv("tower,laptop,1,0", "mini,laptop,1,0", "tower,laptop,2,0").encode(),
      ("line 4", "tower -> laptop", "already at line 2")),

@@ -21,7 +21,7 @@ from helixweb.inventory.models import (
 )
 from helixweb.inventory.validators import validate_tag
 from planner import InvalidProblem
-from planner.document import shown, text
+from planner.document import boolean, finite_number, integer, shown, text
 
 FORMAT = "helixweb.inventory/1"
 
@@ -100,9 +100,7 @@ class Kind:
             for validate in column.validators:  # they say more of an empty list than Django does
                 validate(value)
         else:
-            types, expected = next(one[1:] for one in _TYPES if isinstance(column, one[0]))
-            if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
-                raise ValidationError(f"{shown(value)} is not allowed; give {expected}.")
+            value = next(read for kind, read in _READERS if isinstance(column, kind))(value, key)
         if isinstance(value, str) and any(
             each == "\0" or unicodedata.category(each) == "Cs" for each in value
         ):
@@ -110,12 +108,7 @@ class Kind:
                 f"{value[:80]!r} contains a control character or a lone surrogate, which no text "
                 "has; remove it."
             )
-        try:
-            if isinstance(column, models.IntegerField) and not float(value).is_integer():
-                raise ValidationError(f"{value} is no whole number.")
-            return column.clean(value, None)
-        except OverflowError as error:
-            raise ValidationError("The number is too large.") from error
+        return column.clean(value, None)
 
     def _column(self, key: str) -> "models.Field[Any, Any]":
         found = self.row._meta.get_field(self.column(key))
@@ -129,11 +122,12 @@ def name_of(key: tuple[str, ...]) -> str:
 
 
 _NUMBERS = (models.FloatField, models.IntegerField)
-# What a file has for a column: the first that fits.
-_TYPES: tuple[tuple[Any, Any, str], ...] = (
-    (models.BooleanField, bool, "true or false"),
-    (_NUMBERS, (int, float), "a number"),
-    (models.Field, str, "text (in quotes if YAML reads it otherwise)"),
+# What reads the value of a column in a file: the first that fits.
+_READERS: tuple[tuple[type[Any], Callable[[object, str], Any]], ...] = (
+    (models.BooleanField, boolean),
+    (models.IntegerField, integer),
+    (models.FloatField, finite_number),
+    (models.Field, text),
 )
 
 
