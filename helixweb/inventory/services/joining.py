@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
@@ -23,6 +22,7 @@ from helixweb.inventory.models import Change, Cluster, Coordinator, JoinToken, N
 from helixweb.inventory.services.change_log import change_of, record, record_all
 from helixweb.inventory.services.endpoint_claims import check_claims
 from helixweb.inventory.services.errors import JoinRefused, NameTaken
+from helixweb.inventory.services.problems import check_columns
 from planner import COORDINATOR
 from runtime.protocol.control import AgentIdentity, RegisterReply, RegisterRequest, Role
 from runtime.protocol.coordinators import free_name
@@ -153,7 +153,7 @@ def register(request: RegisterRequest, now: datetime, *, from_this_machine: bool
     fresh.uuid = _uuid(request.node_uuid)
     for name, value in identity.items():
         setattr(fresh, name, value)
-    check_fields(fresh)
+    check_columns(fresh, JoinRefused)
     try:
         with transaction.atomic():
             token = _open_token(request, now)
@@ -217,17 +217,6 @@ def _event(
     kind = "node" if isinstance(row, Node) else "coordinator"
     content = {kind: row.pk, "name": row.name, "state": row.state_at(now), **said}
     return f"cluster:{row.cluster_id}", "node", content
-
-
-def check_fields(row: Node | Coordinator) -> None:
-    """Validate the values that a process reports of itself. Raises JoinRefused."""
-    try:
-        row.clean_fields(exclude=["cluster"])
-    except ValidationError as error:
-        field, messages = next(iter(error.message_dict.items()))
-        raise JoinRefused(
-            f"{field} {str(getattr(row, field))[:80]!r} is refused: {messages[0]}"
-        ) from None
 
 
 def _open_token(request: RegisterRequest, now: datetime) -> JoinToken:

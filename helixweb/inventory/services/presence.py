@@ -15,7 +15,9 @@ from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Change, Coordinator, Node, NodeState
 from helixweb.inventory.services.change_log import record, values_of
 from helixweb.inventory.services.endpoint_claims import KINDS, check_claims
-from helixweb.inventory.services.joining import announce, check_fields, note, note_all, said_of
+from helixweb.inventory.services.errors import JoinRefused
+from helixweb.inventory.services.joining import announce, note, note_all, said_of
+from helixweb.inventory.services.problems import check_columns
 from runtime.protocol.control import AgentIdentity
 
 TOLD_TO_END = "told to end"
@@ -122,7 +124,7 @@ def update_identity(
         changed = any(getattr(row, key) != value for key, value in said.items())
         for key, value in said.items():
             setattr(row, key, value)
-        check_fields(row)
+        check_columns(row, JoinRefused)
         check_claims(row, now=now, from_this_machine=from_this_machine)
         rows.update(**said)
         record_seen(row, now)

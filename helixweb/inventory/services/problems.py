@@ -35,14 +35,15 @@ OPTIONAL_KEYS = ("layer_times", "batch_limits", "price_per_hour", "instance_time
 _TOLD = 5  # at most so many nodes are named in a message
 
 
-def check_columns(row: models.Model) -> None:
-    """Lengths and characters that a file may contain and a row may not. Raises InvalidProblem."""
+def check_columns(row: models.Model, refusal: type[Exception] = InvalidProblem) -> None:
+    """Lengths and characters that a file or a process may send and a row may not have. Raises the
+    refusal."""
     try:
         row.clean_fields(exclude=["cluster", "model"])
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
         what = row._meta.verbose_name
-        raise InvalidProblem(f"{what} {str(row)[:80]!r}: {field}: {messages[0]}") from None
+        raise refusal(f"{what} {str(row)[:80]!r}: {field}: {messages[0]}") from None
 
 
 def models_of(cluster: Cluster) -> list[LanguageModel]:
