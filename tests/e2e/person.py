@@ -219,12 +219,17 @@ class Person:
 
 
 def look_like(browser: webdriver.Chrome, width: int, theme: str) -> None:
-    """A window of that width in that theme, drawn; narrow ones are of a phone."""
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    """A window of that width in that theme, drawn."""
+    be_wide(browser, width)
     browser.execute_async_script(
         "document.documentElement.dataset.theme = arguments[0];"
         "document.dispatchEvent(new CustomEvent('helix-theme'));"
         "requestAnimationFrame(() => requestAnimationFrame(arguments[1]))",
         theme,
     )
+
+
+def be_wide(browser: webdriver.Chrome, width: int) -> None:
+    """Narrow windows are of a phone."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
