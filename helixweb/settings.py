@@ -285,7 +285,7 @@ SPECTACULAR_SETTINGS = {
         "AlertSeverityEnum": "helixweb.alerting.kinds.Severity",
         "DeploymentStatusEnum": "helixweb.deployment.models.Status",
         "ObjectiveEnum": "helixweb.planning.forms.OBJECTIVES",
-        "MixObjectiveEnum": "planner.multi_model.MIXED",
+        "MixObjectiveEnum": "planner.multi_model.shares.MIXED",
         "PipelineMethodEnum": "helixweb.planning.serializers.STAGES_ONLY",
     },
 }
