@@ -32,12 +32,11 @@ from tests.waiting import PATIENCE_S
 LAST = "post /logout/: Log out"  # pressed after the record was read, which ends with the session
 RECORDER = Path(__file__).with_name("record_controls.js").read_text()
 
-pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+pytestmark = [pytest.mark.e2e, pytest.mark.browser, pytest.mark.long]
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "theme"),
-    [("desk", 1280, "light"), pytest.param("phone", 390, "dark", marks=pytest.mark.long)],
+    ("name", "width", "theme"), [("desk", 1280, "light"), ("phone", 390, "dark")]
 )
 def test_every_action_does_what_it_says(
     browsed_site: BrowsedSite, browser: webdriver.Chrome, name: str, width: int, theme: str
