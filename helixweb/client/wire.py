@@ -24,9 +24,10 @@ def read_events(chunks: Iterable[bytes]) -> Iterator[Event]:
     """Parse server-sent events. Raises ValueError if their data is not JSON."""
     reader = ServerEventReader()
     for chunk in chunks:
-        for told in reader.feed(chunk):
-            value = json.loads(told.data)
-            yield Event(told.id, told.event, value if isinstance(value, dict) else {"value": value})
+        for event in reader.feed(chunk):
+            value = json.loads(event.data)
+            document = value if isinstance(value, dict) else {"value": value}
+            yield Event(event.id, event.event, document)
 
 
 def plain_query(query: Mapping[str, Any]) -> httpx.QueryParams:

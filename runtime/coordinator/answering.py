@@ -38,8 +38,8 @@ TokenText = Callable[[int], str]
 
 def chat_logprobs(deltas: Sequence[Delta], text_of: TokenText) -> ChatLogprobs | None:
     """Of the tokens that have some; None when none was asked for."""
-    told = _told(deltas)
-    if not told:
+    known = _with_logprobs(deltas)
+    if not known:
         return None
     return {
         "content": [
@@ -47,7 +47,7 @@ def chat_logprobs(deltas: Sequence[Delta], text_of: TokenText) -> ChatLogprobs |
                 **_token(delta.token_id, logprobs.token, text_of),
                 "top_logprobs": [_token(*each, text_of) for each in logprobs.most_likely],
             }
-            for delta, logprobs in told
+            for delta, logprobs in known
         ]
     }
 
@@ -56,25 +56,25 @@ def completion_logprobs(
     deltas: Sequence[Delta], text_of: TokenText, *, offset: int
 ) -> CompletionLogprobs | None:
     """As `chat_logprobs`; the text of the first of `deltas` begins at character `offset`."""
-    told = _told(deltas)
-    if not told:
+    known = _with_logprobs(deltas)
+    if not known:
         return None
     offsets = []
     for delta in deltas:
         offsets.append(offset)
         offset += len(delta.text)
     return {
-        "tokens": [text_of(delta.token_id) for delta, _ in told],
-        "token_logprobs": [logprobs.token for _, logprobs in told],
+        "tokens": [text_of(delta.token_id) for delta, _ in known],
+        "token_logprobs": [logprobs.token for _, logprobs in known],
         "top_logprobs": [
             {text_of(token_id): logprob for token_id, logprob in logprobs.most_likely}
-            for _, logprobs in told
+            for _, logprobs in known
         ],
-        "text_offset": offsets[: len(told)],
+        "text_offset": offsets[: len(known)],
     }
 
 
-def _told(deltas: Sequence[Delta]) -> list[tuple[Delta, Logprobs]]:
+def _with_logprobs(deltas: Sequence[Delta]) -> list[tuple[Delta, Logprobs]]:
     return [(delta, delta.logprobs) for delta in deltas if delta.logprobs is not None]
 
 
@@ -108,15 +108,15 @@ class AnswerForm:
     def whole(self, requests: Sequence[LiveRequest], deltas: Sequence[list[Delta]]) -> Json:
         """`deltas` of each request, which is one choice."""
         choices = []
-        for index, (request, told) in enumerate(zip(requests, deltas, strict=True)):
-            text = "".join(delta.text for delta in told)
+        for index, (request, of_choice) in enumerate(zip(requests, deltas, strict=True)):
+            text = "".join(delta.text for delta in of_choice)
             spoken = self.reader(index)
             choice: Choice = {"index": index, "finish_reason": None}
             if self.endpoint == "chat":
                 choice["message"] = spoken.whole(text)
             else:
                 choice["text"] = spoken.whole(text).get("content", "")
-            choices.append(self._with_tokens(choice, request, told, offset=0, spoken=spoken))
+            choices.append(self._with_tokens(choice, request, of_choice, offset=0, spoken=spoken))
         return self._answer(requests, choices, whole=True, shows_prompt=True, shows_usage=True)
 
     def opening(self, requests: Sequence[LiveRequest]) -> Json:
@@ -169,7 +169,7 @@ class AnswerForm:
         offset: int,
         spoken: MessageReader,
     ) -> Choice:
-        """What is told of the tokens that the choice was made of."""
+        """The choice, with what the client asked for of the tokens behind it."""
         if self.return_token_ids:
             choice["token_ids"] = [delta.token_id for delta in deltas]
         text_of = request.serving.tokenizer.token_text

@@ -1,4 +1,4 @@
-"""The loops of a process with pipelines: messages and news of stages go to its dispatcher."""
+"""The loops of a process with pipelines: stages' messages and states go to its dispatcher."""
 
 import asyncio
 import logging

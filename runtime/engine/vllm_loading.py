@@ -78,7 +78,7 @@ class VllmLayers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadLayers:
-    """Layers that vLLM can run, as far as can be told before they are read.
+    """Layers that vLLM can run, as far as is known before they are read.
 
     Implements `Rank` where several processes share each layer.
     """
