@@ -53,11 +53,13 @@ $(BUILT): $(SOURCES)
 	@$(BUILD)
 
 # make looks for what exists before the rules run, so whether $(BUILT) does is asked of a make of its own.
-# A collection of the tests compiles, once, what their workers and the programs of a demo import: started
-# together they would each do it. What fails in it is shown by the tests.
+# Collections of the tests compile, once, what their workers and the programs of a demo import: started
+# together they would each do it. Two halves, on two cores: one imports torch, the other Django. What
+# fails in it is shown by the tests.
 $(STAMP): $(UNPACKED) $(SOURCES)
 	@$(MAKE) --silent $(BUILT)
-	@$(BIN)/python -m pytest --collect-only -qq >$(VENV)/collected.txt 2>&1 & \
+	@$(BIN)/python -m pytest --collect-only -qq tests/runtime tests/planner >$(VENV)/collected.txt 2>&1 & \
+	  $(BIN)/python -m pytest --collect-only -qq --ignore=tests/runtime --ignore=tests/planner >$(VENV)/collected-too.txt 2>&1 & \
 	  $(BIN)/pip install --quiet --no-compile --constraint constraints.txt 'helixweb[agent,postgres,dev,docs]'; \
 	  status=$$?; wait; exit $$status
 	@touch $@
