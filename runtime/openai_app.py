@@ -109,8 +109,8 @@ class _Endpoints:
 class RequestIds:
     """ASGI middleware that gives each request its id and trace context.
 
-    Middleware: while a request is answered both are in context. `tells_traces`: a span is told
-    of requests, so that what is asked next is a child of it.
+    Middleware: while a request is answered both are in context. `tells_traces`: each request has a
+    span, so that what is asked next is a child of it.
     """
 
     def __init__(self, app: ASGIApp, *, tells_traces: bool = False) -> None:

@@ -92,8 +92,8 @@ def joined(*, rule: LinkRule = LinkRule.SCHEDULED) -> tuple[ZmqTransport, ZmqTra
 def test_real_links_are_measured_and_the_receiver_gets_nothing_of_it() -> None:
     sender, receiver = joined()
     try:
-        with pytest.raises(UnknownPeer, match="nobody"):
-            sender.measure(replace(ORDER, peer="nobody"))
+        with pytest.raises(UnknownPeer, match="stranger"):
+            sender.measure(replace(ORDER, peer="stranger"))
         assert sender.measure(ORDER)
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:

@@ -42,8 +42,10 @@ def check_columns(row: models.Model, refusal: type[Exception] = InvalidProblem) 
         row.clean_fields(exclude=["cluster", "model"])
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
-        what = row._meta.verbose_name
-        raise refusal(f"{what} {str(row)[:80]!r}: {field}: {messages[0]}") from None
+        what, value = row._meta.verbose_name, str(getattr(row, field))[:80]
+        raise refusal(
+            f"{what} {str(row)[:80]!r}: {field} {value!r} is refused: {messages[0]}"
+        ) from None
 
 
 def models_of(cluster: Cluster) -> list[LanguageModel]:
