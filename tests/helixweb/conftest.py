@@ -280,6 +280,15 @@ def shell(user: Any, tmp_path: Path) -> Shell:
 
 
 @pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """A backup without a passphrase: `write` of test_backup_file.py."""
+    from tests.helixweb.test_backup_file import write
+
+    write(tmp_path / "site.helix", seal=None)
+    return tmp_path / "site.helix"
+
+
+@pytest.fixture
 def measured(cluster: Cluster, user: Any) -> Any:
     """The same cluster, whose agents are asked to measure: `Measured` of test_profiling.py."""
     from tests.helixweb.test_profiling import Measured

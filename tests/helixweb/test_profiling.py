@@ -76,16 +76,25 @@ class Measured:
         ordered = answer.json()["profile"]
         return None if ordered is None else ProfileOrder.model_validate(ordered)
 
+    def end(self, number: int, name: str, found: NodeMeasurement = FOUND) -> None:
+        """The node has measured what that order says, and has no other."""
+        done = ProfilingProgress(id=number, phase=ProfilingPhase.DONE, measurement=found)
+        assert self.beat(name, done) is None
+
     def measure(self, name: str, found: NodeMeasurement = FOUND) -> Profiling:
         row = self.order(name)
-        progress = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=found)
-        assert self.beat(name, progress) is None
-        row.refresh_from_db()
-        return row
+        self.end(row.pk, name, found)
+        return fresh(row)
 
     def order(self, name: str) -> Profiling:
         model = LanguageModel.objects.get(pk=self.cluster.model.pk)
         return order_profiling(self.node(name), model, user=self.user, now=timezone.now())
+
+    def order_all(self, api: APIClient) -> list[int]:
+        """Which nodes one click orders, or has ordered before."""
+        address = f"/api/v1/clusters/{self.cluster.cluster.pk}/measure/"
+        rows = api.post(address, {"model": self.cluster.model.pk}).json()
+        return [row["node"] for row in rows]
 
 
 def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(measured: Measured) -> None:
@@ -100,8 +109,7 @@ def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(measured: Measu
     )
     assert measured.beat("tower", progress) == ordered
     assert (fresh(row).state, row.done) == (Profiling.State.WAITING, 0.5)
-    done = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=FOUND)
-    assert measured.beat("tower", done) is None
+    measured.end(row.pk, "tower")
     assert fresh(row).state == Profiling.State.DONE
     assert measured.beat("laptop") is None
 
@@ -120,11 +128,9 @@ def test_a_chosen_kv_minimum_holds_for_all_measurements(measured: Measured, api:
         row = measured.order("tower")
         ordered = measured.beat("tower")
         assert ordered.kv_minimum == KvMinimum(**chosen)
-        done = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=found)
-        measured.beat("tower", done)
+        measured.end(row.pk, "tower", found)
     measured.order("mini")
-    usual = measured.beat("mini")
-    assert usual.kv_minimum is None
+    assert measured.beat("mini").kv_minimum is None
 
 
 def test_what_was_measured_is_the_nodes_profile_beside_what_was(measured: Measured) -> None:
@@ -189,8 +195,7 @@ def test_one_node_is_measured_once_at_a_time_or_not(measured: Measured, api: API
     assert api.post("/api/v1/profilings/", asked).status_code == 409
     assert api.delete(f"/api/v1/profilings/{row.pk}/").status_code == 204
     assert measured.beat("tower") is None
-    late = ProfilingProgress(id=row.pk, phase=ProfilingPhase.DONE, measurement=FOUND)
-    assert measured.beat("tower", late) is None
+    measured.end(row.pk, "tower")
     assert (fresh(row).state, row.version) == (Profiling.State.CANCELLED, None)
     assert api.delete(f"/api/v1/profilings/{row.pk}/").status_code == 409
 
@@ -201,14 +206,14 @@ def test_what_failed_says_why_and_the_profile_stays(measured: Measured) -> None:
         id=row.pk, phase=ProfilingPhase.FAILED, message="no checkpoint there; copy it"
     )
     assert measured.beat("tower", progress) is None
-    row.refresh_from_db()
-    assert (row.state, row.message) == (Profiling.State.FAILED, "no checkpoint there; copy it")
+    assert (fresh(row).state, row.message) == (
+        Profiling.State.FAILED, "no checkpoint there; copy it",
+    )  # fmt: skip
     assert Profile.unscoped.get(name="big").origin == Origin.IMPORTED
 
 
 def test_a_result_that_no_profile_can_be_is_refused(measured: Measured) -> None:
-    found = FOUND.model_copy(update={"tokens_per_s": (300.0,)})
-    row = measured.measure("tower", found)
+    row = measured.measure("tower", FOUND.model_copy(update={"tokens_per_s": (300.0,)}))
     assert row.state == Profiling.State.FAILED
     assert "tokens_per_s has 1 entries" in row.message
 
@@ -321,11 +326,9 @@ def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
     assert "about 3 min left" in page, "a minute for the first, two for the second"
     (told,) = api.get("/api/v1/profilings/", {"node": first.node_id}).json()["results"]
     assert 55 < told["left_s"] < 120
-    done = ProfilingProgress(id=first.pk, phase=ProfilingPhase.DONE, measurement=FOUND)
-    assert measured.beat(first.node.name, done) is None
+    measured.end(first.pk, first.node.name)
     assert measured.beat(second.node.name) is not None
-    refused = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk})
-    assert [row["node"] for row in refused.json()] == [
+    assert measured.order_all(api) == [
         row.node_id for row in Profiling.unscoped.order_by("node") if row.is_open
     ]
 
@@ -350,9 +353,7 @@ def test_nodes_with_gpus_of_their_own_are_measured_at_once(
             message="" if is_good else "no room for a layer",
         )
         measured.beat(name, progress)
-    cluster, model = measured.cluster.cluster, measured.cluster.model
-    left = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk}).json()
-    assert [row["node"] for row in left] == [measured.node("mini").pk], "the others are fresh"
+    assert measured.order_all(api) == [measured.node("mini").pk], "the others are fresh"
     assert shell("node", "measure", "tower", "--no-wait") == 0, "one by name, fresh or not"
     assert "tower  ordered" in shell.out
     assert shell("node", "measure", "nobody") == 3
@@ -385,16 +386,15 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
     unmeasured(measured)
     source = Profile.unscoped.filter(name=measured.node("tower").profile_name)
     source.update(origin=Origin.MEASURED)
-    cluster, model = measured.cluster.cluster, measured.cluster.model
-    rows = api.post(f"/api/v1/clusters/{cluster.pk}/measure/", {"model": model.pk}).json()
-    names = [Node.unscoped.get(pk=row["node"]).name for row in rows]
+    names = [Node.unscoped.get(pk=pk).name for pk in measured.order_all(api)]
     assert sorted(names) == ["laptop", "mini"]
     for name, slower, state in zip(names, (1.1, 1.5), ("done", "cancelled"), strict=True):
         order = measured.beat(name)
         assert [(one.phase, one.batch) for one in order.check] == [
             ("decode", 1), ("decode", 4), ("prompt", 1),
         ]  # fmt: skip
-        shows(browser.get(f"/clusters/{cluster.pk}/"), "checks what tower measured")
+        page = browser.get(f"/clusters/{measured.cluster.cluster.pk}/")
+        shows(page, "checks what tower measured")
         checked = tuple(
             one.model_copy(update={"seconds": slower * one.seconds}) for one in order.check
         )

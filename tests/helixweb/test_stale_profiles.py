@@ -12,8 +12,7 @@ from helixweb.inventory.models import LanguageModel, Node, Origin, Profile
 from helixweb.inventory.stale_profiles import stale_profiles
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
-from runtime.protocol.profiling import ProfilingPhase, ProfilingProgress
-from tests.helixweb.looking import contains, shows
+from tests.helixweb.looking import contains, denied, shows
 from tests.helixweb.test_profiling import FOUND, Measured
 
 
@@ -61,9 +60,7 @@ def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
     order = Profiling.unscoped.filter(node=node).latest("pk")
     assert order.is_open
     assert order.model_id == model
-    again = FOUND.model_copy(update={"vram_bytes": 12e6})
-    done = ProfilingProgress(id=order.pk, phase=ProfilingPhase.DONE, measurement=again)
-    measured.beat("tower", done)
+    measured.end(order.pk, "tower", FOUND.model_copy(update={"vram_bytes": 12e6}))
     assert reasons("tower") == ()
 
 
@@ -184,9 +181,7 @@ def test_programs_confirm_such_a_profile(measured: Measured, api: APIClient) -> 
     one, many = f"/api/v1/nodes/{other.pk}/", "/api/v1/nodes/bulk/"
     wanted = {"profile_name": name}
     for refused in (api.patch(one, wanted), api.post(many, {"nodes": [other.pk], **wanted})):
-        assert refused.status_code == 409
-        assert "tower" in refused.json()["detail"]
-        assert "confirm_profile" in refused.json()["detail"]
+        denied(refused, 409, "tower", "confirm_profile")
     assert Node.unscoped.get(name="mini").profile_name == before
     confirmed = {**wanted, "confirm_profile": True}
     assert api.patch(one, confirmed).json()["profile_name"] == name
