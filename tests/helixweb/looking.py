@@ -7,7 +7,10 @@ from typing import Any
 
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
+
+from helixweb.common.api_keys import create_api_key
 
 
 def answered(answer: Any, status: int) -> Any:
@@ -52,6 +55,25 @@ def browser_of(user: Any) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def program(secret: str, **environ: str) -> APIClient:
+    """Sends this API key with each request."""
+    client = APIClient(**environ)
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return client
+
+
+def program_of(user: Any, *scopes: str, **limits: Any) -> APIClient:
+    """The same, with a new key of the person."""
+    return program(create_api_key(name="k", user=user, scopes=list(scopes), **limits).secret)
+
+
+def statements(act: Callable[[], Any]) -> list[str]:
+    """What it sends to the database."""
+    with CaptureQueriesContext(connection) as captured:
+        act()
+    return [query["sql"] for query in captured]
 
 
 def at_once(*works: Callable[[], Any]) -> list[Any]:

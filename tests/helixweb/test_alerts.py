@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import scrapes
 from django.core import mail
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from test_webhook_targets import LOOPBACK, Receiver, receiver
 
@@ -22,7 +20,7 @@ from helixweb.common.models import Event
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
 from helixweb.monitoring.models import MetricSample
-from tests.helixweb.looking import fresh
+from tests.helixweb.looking import fresh, statements
 from tests.helixweb.metric_samples import bare_sample
 
 
@@ -96,8 +94,7 @@ def test_what_a_calm_cluster_costs_does_not_grow_with_its_rules(
 ) -> None:
     """All clusters are looked at every few seconds."""
     site.look()
-    with CaptureQueriesContext(connection) as before:
-        site.later(5).look()
+    before = statements(site.later(5).look)
     usual = AlertRule.unscoped.get(cluster=site.cluster, kind=Kind.TTFT)
     for number in range(10):
         usual.pk, usual.name = None, f"another {number}"

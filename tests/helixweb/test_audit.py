@@ -16,7 +16,7 @@ from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
 from helixweb.inventory.services import joining, records
 from helixweb.operations import first_start
-from tests.helixweb.looking import answered, api_of, browser_of, denied, fresh, shows
+from tests.helixweb.looking import answered, api_of, browser_of, denied, fresh, program, shows
 from tests.helixweb.process_doubles import FakeAgent
 
 ADDRESS = "192.0.2.5"
@@ -28,8 +28,7 @@ def newest(**wanted: Any) -> Change:
 
 def test_a_line_says_who_with_which_key_from_where_and_why(user: Any, cluster: Cluster) -> None:
     key = create_api_key(name="k", user=user, scopes=["write", "read"])
-    client = APIClient(REMOTE_ADDR=ADDRESS)
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
+    client = program(key.secret, REMOTE_ADDR=ADDRESS)
     headers = {"X-Request-ID": "deploy-7", "X-Change-Comment": "moved\x00 the rack"}
     node = Node.unscoped.get(name="mini")
     answer = client.patch(f"/api/v1/nodes/{node.pk}/", {"region": "moon"}, headers=headers)
@@ -133,9 +132,7 @@ def test_roles_groups_and_users_are_told_with_before_and_after(db: None) -> None
 def test_a_group_gives_its_role_and_takes_it_back(cluster: Cluster, django_user_model: Any) -> None:
     grace = django_user_model.objects.create_superuser("grace")
     alan = django_user_model.objects.create_user("alan")
-    office, member = APIClient(), APIClient()
-    office.force_authenticate(grace)
-    member.force_authenticate(alan)
+    office, member = api_of(grace), api_of(alan)
     group = office.post("/api/v1/groups/", {"name": "night", "members": ["alan"]}).json()
     given = {"group": "night", "cluster": cluster.pk, "role": "viewer"}
     assert office.post("/api/v1/grants/", given).status_code == 201
@@ -277,9 +274,7 @@ def test_a_key_that_has_ended_is_refused_and_told(user: Any, ended: str, api: AP
     else:
         user.is_active = False
         user.save()
-    client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key.secret}")
-    answered(client.post("/api/v1/clusters/", {"name": "new"}), 401)
+    answered(program(key.secret).post("/api/v1/clusters/", {"name": "new"}), 401)
     assert not Cluster.unscoped.exists()
     line = newest(kind="credential")
     assert line.name == f"hlx_{key.key}…"[:17]

@@ -5,15 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models import F
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from helixweb.monitoring.models import MetricSample
 from planner.serialization import plan_from_dict
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import statements
 from tests.helixweb.process_doubles import STATS, FakeCluster
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
@@ -67,16 +66,13 @@ def test_a_node_at_half_speed_is_named(
 def test_what_limits_is_worked_out_once_for_all_who_look_at_a_sample(
     joined: FakeCluster, api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with CaptureQueriesContext(connection) as stored:
-        serve(joined)
-    assert not any("monitoring_tracedrequest" in query["sql"] for query in stored)
+    assert not any("monitoring_tracedrequest" in sql for sql in statements(lambda: serve(joined)))
     address = f"/api/v1/clusters/{joined.cluster.pk}/bottleneck/"
     asked = []
     for _viewer in range(2):
-        with CaptureQueriesContext(connection) as queries:
-            api.get(address)
+        sent = statements(lambda: api.get(address))
         # However long the next one waits for a busy machine.
         later_s = time.time() + 60
         monkeypatch.setattr(time, "time", lambda later_s=later_s: later_s)
-        asked.append(sum("monitoring_tracedrequest" in query["sql"] for query in queries))
+        asked.append(sum("monitoring_tracedrequest" in sql for sql in sent))
     assert asked == [1, 0]

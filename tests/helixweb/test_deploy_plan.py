@@ -4,9 +4,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection
+from django.db import IntegrityError
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from process_doubles import STATS, FakeCluster, make_plan, served
 from rest_framework.test import APIClient
@@ -21,7 +20,7 @@ from helixweb.inventory.services import joining, records
 from planner.serialization import problem_from_dict
 from planner.timing import layer_times_of
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import answered, contains, denied, fresh
+from tests.helixweb.looking import answered, contains, denied, fresh, statements
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -131,9 +130,7 @@ def test_tending_deployments_of_which_nothing_changed_costs_a_handful_of_queries
 ) -> None:
     def costs() -> int:
         tasks.tend_deployments()  # reads plans, which are kept
-        with CaptureQueriesContext(connection) as captured:
-            tasks.tend_deployments()
-        return len(captured)
+        return len(statements(tasks.tend_deployments))
 
     joined.deploy()
     joined.ready()
@@ -251,9 +248,7 @@ def test_looking_after_lost_nodes_costs_as_many_queries_for_all_of_them_as_for_o
     for name in joined.used_agents:
         joined.silence(name)
         settle(deployment.pk, now=timezone.now())  # notes the loss
-        with CaptureQueriesContext(connection) as captured:
-            settle(deployment.pk, now=timezone.now())
-        queries.append(len(captured))
+        queries.append(len(statements(lambda: settle(deployment.pk, now=timezone.now()))))
     assert len(queries) > 1
     assert len(set(queries)) == 1
 
@@ -292,11 +287,9 @@ def test_a_heartbeat_without_news_costs_few_queries(
 
 def test_longer_requests_than_allowed_are_not_promised(joined: FakeCluster, api: APIClient) -> None:
     longest = joined.model.max_context_tokens
-    answer = api.post(
-        "/api/v1/deployments/", {"plan": joined.plan.pk, "max_context_tokens": longest + 1}
-    )
-    assert answer.status_code == 409
-    assert f"longer than the {longest} that model tiny-llama allows" in answer.json()["detail"]
+    asked = {"plan": joined.plan.pk, "max_context_tokens": longest + 1}
+    said = f"longer than the {longest} that model tiny-llama allows"
+    denied(api.post("/api/v1/deployments/", asked), 409, said)
 
 
 def test_deploying_names_obstacles_with_remedy(cluster: Cluster, user: Any, api: APIClient) -> None:

@@ -10,7 +10,6 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.access.models import Grant
-from helixweb.common.api_keys import create_api_key
 from helixweb.common.rest import idempotency
 from helixweb.common.rest.models import KeptAnswer
 from helixweb.common.tasks import prune_expired
@@ -18,7 +17,7 @@ from helixweb.inventory.models import Cluster, JoinToken, Node
 from helixweb.inventory.services import joining, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import starting
-from tests.helixweb.looking import answered, api_of, denied
+from tests.helixweb.looking import answered, api_of, denied, program_of
 from tests.helixweb.process_doubles import HARDWARE
 
 KEY = {"Idempotency-Key": "6f1c0a52"}
@@ -86,8 +85,7 @@ def test_an_answer_is_not_given_again_to_who_has_other_roles_by_now(
     other = records.create(Cluster, name="other")
     Grant.objects.filter(user=user).update(cluster=cluster)
     Grant.objects.create(user=user, cluster=other, role="operator")
-    secret = create_api_key(name="k", user=user, scopes=["read", "write"]).secret
-    client = APIClient(headers={"Authorization": f"Bearer {secret}"})
+    client = program_of(user, "read", "write")
     asked = {"cluster": cluster.pk, "role": "node"}
     first, again = (client.post("/api/v1/join-tokens/", asked, headers=KEY) for _ in range(2))
     assert (first.status_code, again.status_code) == (201, 201), first.content

@@ -20,20 +20,14 @@ from helixweb.common.models import ApiKey, KeyUsage
 from helixweb.common.peppers import peppers
 from helixweb.inventory.models import Change, Cluster
 from runtime.protocol.control import KeySpending
-from tests.helixweb.looking import answered, at_once, denied, fresh
+from tests.helixweb.looking import answered, at_once, denied, fresh, program, program_of
 from tests.helixweb.process_doubles import FakeCoordinator
 
 KEYS = "/api/v1/api-keys/"
 
 
-def program(secret: str, **environ: str) -> APIClient:
-    client = APIClient(**environ)
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
-    return client
-
-
 def test_a_key_has_no_more_rights_than_its_owner(user: Any, cluster: Cluster) -> None:
-    client = program(create_api_key(name="k", user=user, scopes=["read", "write"]).secret)
+    client = program_of(user, "read", "write")
     new = {"name": "fresh", "cluster": cluster.pk}
     Grant.objects.filter(user=user).update(role="viewer")
     assert client.post("/api/v1/nodes/", new).status_code == 403
@@ -44,8 +38,7 @@ def test_a_key_has_no_more_rights_than_its_owner(user: Any, cluster: Cluster) ->
 
 def test_a_key_of_one_cluster_sees_that_one_alone(user: Any, cluster: Cluster) -> None:
     other = Cluster.objects.create(name="other")
-    new = create_api_key(name="k", user=user, scopes=["read", "write"], cluster=other)
-    client = program(new.secret)
+    client = program_of(user, "read", "write", cluster=other)
     assert [row["name"] for row in client.get("/api/v1/clusters/").json()["results"]] == ["other"]
     assert client.get(f"/api/v1/clusters/{cluster.pk}/").status_code == 404
     assert client.post("/api/v1/clusters/", {"name": "third"}).status_code == 403
@@ -60,9 +53,7 @@ def test_a_key_is_for_its_networks_alone(user: Any, settings: Any) -> None:
 
 
 def test_so_many_requests_a_minute_over_rest(user: Any, time_stands_still: None) -> None:
-    client = program(
-        create_api_key(name="k", user=user, scopes=["read"], requests_per_min=2).secret
-    )
+    client = program_of(user, "read", requests_per_min=2)
     statuses = [client.get("/api/v1/nodes/") for _ in range(3)]
     assert [answer.status_code for answer in statuses] == [200, 200, 429]
     assert 1 <= int(statuses[2].headers["Retry-After"]) <= 60
@@ -202,14 +193,12 @@ def test_an_impossible_key_is_refused(api: APIClient, wrong: dict[str, Any], say
 
 
 def test_a_key_makes_no_key_that_may_do_more_than_itself(user: Any, cluster: Cluster) -> None:
-    scopes = ["read", "write", "admin"]
-    client = program(create_api_key(name="k", user=user, scopes=scopes, cluster=cluster).secret)
+    client = program_of(user, "read", "write", "admin", cluster=cluster)
     assert client.post(KEYS, {"name": "n", "scopes": ["serve"]}).status_code == 403
     assert client.post(KEYS, {"name": "n", "scopes": ["read"]}).status_code == 403
     narrow = {"name": "n", "scopes": ["read"], "cluster": cluster.pk}
     assert client.post(KEYS, narrow).status_code == 201
-    plain = program(create_api_key(name="k", user=user, scopes=["read", "write"]).secret)
-    assert plain.post(KEYS, narrow).status_code == 403
+    assert program_of(user, "read", "write").post(KEYS, narrow).status_code == 403
 
 
 @pytest.mark.parametrize(

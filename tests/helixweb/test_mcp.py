@@ -9,10 +9,9 @@ from django.contrib.auth import get_user_model
 from rest_framework.test import APIClient
 
 from helixweb.access.mcp import operations
-from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Change, Cluster
-from tests.helixweb.looking import answered
+from tests.helixweb.looking import answered, program_of
 
 pytestmark = pytest.mark.django_db
 
@@ -21,11 +20,9 @@ class Agent:
     """A client with a key of these scopes."""
 
     def __init__(self, user: Any, *scopes: str) -> None:
-        key = create_api_key(name="agent", user=user, scopes=list(scopes))
-        self.client = APIClient()
+        self.client = program_of(user, *scopes)
         self.client.credentials(
-            HTTP_AUTHORIZATION=f"Bearer {key.secret}",
-            HTTP_ACCEPT="application/json, text/event-stream",
+            **self.client._credentials, HTTP_ACCEPT="application/json, text/event-stream"
         )
 
     def ask(self, method: str, **params: Any) -> Any:

@@ -8,12 +8,11 @@ from django.test import Client
 from process_doubles import FakeAgent
 from rest_framework.test import APIClient
 
-from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.deployment import node_log
 from helixweb.deployment.log_models import NodeLogLine
 from helixweb.inventory.models import Cluster
-from tests.helixweb.looking import answered, contains, shows
+from tests.helixweb.looking import answered, contains, program_of, shows
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -109,7 +108,4 @@ def test_programs_read_the_log_with_scope_read(agent: FakeAgent, user: Any, api:
     assert api.get(path, {"level": "loud"}).status_code == 400
     assert api.get(path, {"offset": 3}).status_code == 400
     assert APIClient().get(path).status_code == 401
-    key = create_api_key(name="w", user=user, scopes=["write"]).secret
-    program = APIClient()
-    program.credentials(HTTP_AUTHORIZATION=f"Bearer {key}")
-    assert program.get(path).status_code == 403
+    assert program_of(user, "write").get(path).status_code == 403

@@ -7,13 +7,12 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client, RequestFactory
-from rest_framework.test import APIClient
 
 from helixweb.access.forms import GrantForm
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
-from tests.helixweb.looking import api_of, browser_of, denied
+from tests.helixweb.looking import api_of, browser_of, denied, program_of
 from tests.helixweb.process_doubles import FakeCoordinator
 
 
@@ -45,8 +44,7 @@ def test_a_name_that_cannot_be_is_refused_with_the_reason(office: Client) -> Non
 def test_who_is_kept_out_loses_sessions_and_keys_until_let_in(
     office: Client, user: Any, browser: Client
 ) -> None:
-    key = create_api_key(name="laptop", user=user, scopes=["read"])
-    program = APIClient(headers={"Authorization": f"Bearer {key.secret}"})
+    program = program_of(user, "read")
     assert office.post(f"/settings/users/{user.pk}/keep-out").status_code == 302
     assert "ada is logged out" in office.get("/settings/users/").content.decode()
     assert browser.get("/clusters/").status_code == 302
