@@ -199,6 +199,8 @@ class Tracer:
     def forget_clock(self, node: str) -> None:
         """The stage of `node` was restarted, perhaps with its machine."""
         self._offsets.forget(node)
+        for asked in self._asked.values():  # those times are on the clock of before
+            asked.told.pop(node, None)
 
     def waiting(self) -> tuple[RequestTrace, ...]:
         """The oldest that helixweb does not have yet, as many as a report takes."""

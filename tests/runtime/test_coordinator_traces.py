@@ -72,9 +72,9 @@ class Bench:
             self.clock.now += 0.01
         return request
 
-    def tell(self) -> None:
-        """Every stage that was asked."""
-        for peer, entry in self.asked():
+    def tell(self, most: int | None = None) -> None:
+        """Every stage that was asked, or the first `most` of them."""
+        for peer, entry in self.asked()[:most]:
             spans = SpanRecord().told(heard_s=self.clock.now, unseen_s=0.0, now_s=self.clock.now)
             self.stages.deliver(
                 peer,
@@ -146,6 +146,18 @@ def test_a_rate_of_zero_traces_nothing(tmp_path: Path) -> None:
 
 def test_a_stage_that_does_not_answer_is_not_waited_for_forever(bench: Bench) -> None:
     bench.answer()
+    bench.clock.now += PATIENCE_S + 0.1
+    bench.dispatcher.expire()
+    (trace,) = bench.tracer.waiting()
+    assert trace.parts[-1].kind == PartKind.UNMEASURED
+    assert sum(part.seconds for part in trace.parts) == pytest.approx(trace.e2e_s)
+
+
+def test_what_a_stage_reported_before_its_restart_is_not_drawn(bench: Bench) -> None:
+    """Its clock is not known any more, and another stage never answers."""
+    bench.answer()
+    bench.tell(1)
+    bench.tracer.forget_clock(bench.asked()[0][0])
     bench.clock.now += PATIENCE_S + 0.1
     bench.dispatcher.expire()
     (trace,) = bench.tracer.waiting()
