@@ -47,13 +47,12 @@ from runtime.protocol.control import PeerAddress
 from runtime.protocol.emulation import Emulation, EmulationRefused, read_emulation
 from runtime.protocol.engines import Engine
 from runtime.protocol.stage_pipe import (
+    AddOrder,
     FailedEvent,
     FetchingEvent,
     LoadingEvent,
     ReadyEvent,
     StageLaunch,
-    parse_launch,
-    parse_order,
 )
 from runtime.protocol.weight_fetch import WeightFetch
 from runtime.transport.zmq_sockets import KeyFileError, KeyPair
@@ -124,7 +123,7 @@ def _choose_engine(line: bytes, is_stopped: Callable[[], bool]) -> str:
     Raises CannotRun, and _Stopped if the stage was told to end meanwhile.
     """
     try:
-        launch = parse_launch(line)
+        launch = StageLaunch.model_validate_json(line)
     except ValidationError:
         return ""  # `run_stage` says what is wrong
     assignment = launch.assignment
@@ -163,7 +162,7 @@ def _hear(stdin: io.FileIO, orders: SimpleQueue[Generation], stop: threading.Eve
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             try:
-                orders.put(Generation.of(parse_order(line).assignment))
+                orders.put(Generation.of(AddOrder.model_validate_json(line).assignment))
             except ValidationError as error:
                 logger.error("the agent wrote what is no order: %s", error)
     stop.set()
@@ -172,7 +171,7 @@ def _hear(stdin: io.FileIO, orders: SimpleQueue[Generation], stop: threading.Eve
 def run_stage(line: bytes, events: EventWriter, stop: threading.Event, start: StageStart) -> int:
     """Run what the launch line says until `stop`; what prevents it is reported in one event."""
     try:
-        serve(parse_launch(line), events, stop, start)
+        serve(StageLaunch.model_validate_json(line), events, stop, start)
     except _Stopped:
         return 0
     except ValidationError as error:

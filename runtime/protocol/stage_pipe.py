@@ -151,16 +151,6 @@ def parse_event(line: bytes | str) -> StageEvent:
     return _EVENT.validate_json(line)
 
 
-def parse_order(line: bytes | str) -> AddOrder:
-    """A later line on the stage's stdin. Raises pydantic.ValidationError."""
-    return AddOrder.model_validate_json(line)
-
-
-def parse_launch(line: bytes | str) -> StageLaunch:
-    """The first line on the stage's stdin. Raises pydantic.ValidationError."""
-    return StageLaunch.model_validate_json(line)
-
-
 class ProfilingLaunch(Computing, JsonLine):
     """What to measure, and what a stage of this node would have."""
 

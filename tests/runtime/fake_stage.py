@@ -11,15 +11,15 @@ from pathlib import Path
 
 from runtime.protocol.control import LinkStats, StageStats
 from runtime.protocol.stage_pipe import (
+    AddOrder,
     CannotAddEvent,
     FailedEvent,
     LoadingEvent,
     ReadyEvent,
     RetiredEvent,
     StageEvent,
+    StageLaunch,
     StatsEvent,
-    parse_launch,
-    parse_order,
 )
 
 STATS = StageStats(
@@ -40,7 +40,7 @@ STATS_OF_A_LINK = STATS.model_copy(
 
 
 def main(record: Path) -> int:
-    launch = parse_launch(sys.stdin.buffer.readline())
+    launch = StageLaunch.model_validate_json(sys.stdin.buffer.readline())
     behaviour = launch.assignment.checkpoint
     with record.open("a") as file:
         file.write(f"{os.getpid()} {launch.assignment.generation}\n")
@@ -81,7 +81,7 @@ def main(record: Path) -> int:
     if behaviour == "dies when ready":
         os.kill(os.getpid(), signal.SIGKILL)
     for line in sys.stdin.buffer:  # until the agent closes it or dies
-        for event in added(parse_order(line).assignment.generation, behaviour):
+        for event in added(AddOrder.model_validate_json(line).assignment.generation, behaviour):
             say.write(event.to_line())
         say.flush()
     if behaviour == "stubborn":

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from runtime.protocol.data import FrameError, decode
 from runtime.protocol.link_frames import decode_link_frame
-from runtime.protocol.stage_pipe import parse_event, parse_order
+from runtime.protocol.stage_pipe import AddOrder, parse_event
 
 
 class Touches:
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "payload": lambda frame: decode(b"", frame),
     "link": decode_link_frame,
     "event of a stage": parse_event,
-    "order to a stage": parse_order,
+    "order to a stage": AddOrder.model_validate_json,
 }
 
 
