@@ -17,7 +17,7 @@ from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.weight_source import WeightSource
 from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.serving import Routing, Serving, pages_of
-from runtime.coordinator.tokenizer import CheckpointTokenizer, TokenizerError, load_tokenizer
+from runtime.coordinator.tokenizer import CheckpointTokenizer, load_tokenizer
 from runtime.membership.identity import PLAN_FILE, DataDir
 from runtime.protocol.control import CoordinatorDesired, PeerAddress, ServingPlan
 from runtime.protocol.weight_access import WeightAccess
@@ -174,7 +174,7 @@ class PlanFollower:
                 routing=self.routing,
                 before=self.dispatcher.serving,
             )
-        except (CheckpointError, TokenizerError, PlannerError, OSError) as error:
+        except (CheckpointError, PlannerError, OSError) as error:
             self.trouble = f"plan of generation {plan.generation} cannot be served: {error}"
             self.refused_generation = plan.generation
             logger.error("%s", self.trouble)

@@ -58,7 +58,7 @@ _RAISED_BY_TEMPLATES = (
 )
 
 
-class TokenizerError(Exception):
+class TokenizerError(CheckpointError):
     """A checkpoint whose tokenizer cannot be used, or a text it cannot take."""
 
 
@@ -238,18 +238,16 @@ def _rare_fields(message: ChatMessage) -> dict[str, Any]:
 
 
 def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:
-    """Raises TokenizerError naming the file that is missing or wrong, and the remedy."""
+    """Raises CheckpointError naming the file that is missing or wrong, and the remedy."""
     try:
         from tokenizers import Tokenizer  # not in the base install: only who tokenizes has it
     except ModuleNotFoundError as error:
         raise TokenizerError(
             "the package tokenizers is not installed here; pip install 'helixweb[coordinator]'"
         ) from error
+    path = source_of(checkpoint, TOKENIZER)
     try:
-        path = source_of(checkpoint, TOKENIZER)
         text = read_text(checkpoint, TOKENIZER)
-    except CheckpointError as error:
-        raise TokenizerError(str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(f"{path} is not a tokenizer: {error}; fetch it again") from error
     if text is None:
@@ -261,9 +259,9 @@ def load_tokenizer(checkpoint: Path) -> CheckpointTokenizer:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # the Rust side raises nothing more specific
         raise TokenizerError(f"{path} is not a tokenizer: {error}; fetch it again") from error
-    config = _read_object(checkpoint, CONFIG)
-    generation = _read_object(checkpoint, GENERATION_CONFIG)
-    settings = _read_object(checkpoint, TOKENIZER_CONFIG)
+    config = read_object(checkpoint, CONFIG) or {}
+    generation = read_object(checkpoint, GENERATION_CONFIG) or {}
+    settings = read_object(checkpoint, TOKENIZER_CONFIG) or {}
     special_tokens = {
         key: text
         for key, value in settings.items()
@@ -373,11 +371,3 @@ def _token_text(value: object) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else None
-
-
-def _read_object(checkpoint: Path, name: str) -> dict[str, Any]:
-    """{} when there is no such file. Raises TokenizerError."""
-    try:
-        return read_object(checkpoint, name) or {}
-    except CheckpointError as error:
-        raise TokenizerError(str(error)) from error

@@ -41,7 +41,7 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.message_loops import message_loops
 from runtime.coordinator.request_stats import RequestStats
 from runtime.coordinator.serving import Routing, Serving
-from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
+from runtime.coordinator.tokenizer import load_tokenizer
 from runtime.free_memory import bound_free_memory
 from runtime.http_process import (
     Ending,
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> int:
     except StageEnded as error:
         sys.stderr.write(f"serve: {error}\n")
         return 1
-    except (StartRefused, CheckpointError, TokenizerError, PlannerError) as error:
+    except (StartRefused, CheckpointError, PlannerError) as error:
         sys.stderr.write(f"serve: {error}\n")
         return 2
     return 0

@@ -9,6 +9,7 @@ from coordinator_doubles import write_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.checkpoints.errors import CheckpointError
 from runtime.coordinator.text_stream import Detokenizer, StopStrings
 from runtime.coordinator.tokenizer import CheckpointTokenizer, TokenizerError, load_tokenizer
 from runtime.protocol.openai_parameters import ChatMessage
@@ -158,7 +159,7 @@ def test_an_unusable_checkpoint_is_an_error_naming_the_file(
         (tmp_path / name).unlink()
     else:
         (tmp_path / name).write_text(content)
-    with pytest.raises(TokenizerError, match=words):
+    with pytest.raises(CheckpointError, match=words):
         load_tokenizer(tmp_path)
 
 

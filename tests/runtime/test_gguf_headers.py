@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.coordinator.tokenizer import TokenizerError, load_tokenizer
+from runtime.coordinator.tokenizer import load_tokenizer
 from runtime.models.checkpoint import CheckpointError, TensorFiles
 from runtime.models.config import read_config
 
@@ -65,7 +65,7 @@ def test_a_header_that_lies_is_refused(content: bytes, words: str, tmp_path: Pat
     with pytest.raises(CheckpointError, match=words) as raised:
         read_config(path)
     assert str(path) in str(raised.value)
-    with pytest.raises(TokenizerError, match=words):
+    with pytest.raises(CheckpointError, match=words):
         load_tokenizer(path)
 
 
