@@ -19,7 +19,6 @@ from runtime.models.decoder import Attend, AttentionRule, Rotation
 from runtime.models.layers import gated_mlp, rms_norm, rotary_angles, rotate
 from runtime.models.linear import linear
 from runtime.models.ranks import Ranks
-from runtime.models.rope import inverse_frequencies
 from runtime.models.sharding import WHOLE, Shard, layer_pieces, shard_config
 
 EMBEDDING = "model.embed_tokens.weight"
@@ -232,5 +231,5 @@ def build_decoder(
         embedding_VD=embedding_VD,
         final_norm_D=final_norm_D,
         head_VD=head_VD,
-        frequencies_F=inverse_frequencies(config.rope, config.head_size, device=device),
+        frequencies_F=torch.tensor(config.rope.frequencies, device=device),
     )

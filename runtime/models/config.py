@@ -64,7 +64,7 @@ def parse_compact(raw: Mapping[str, Any], *, path: Path) -> CompactConfig:
     """The content of a config.json; `path` is named in errors. Raises CheckpointError."""
     sizes, family = compact_sizes(raw, path=path), raw.get("model_type")
     try:
-        rope = parse_rope(raw)
+        rope = parse_rope(raw, sizes.head_size)
         rms_norm_eps = float(raw.get("rms_norm_eps", 1e-6))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None

@@ -8,7 +8,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from runtime.models.checkpoint import CheckpointError
-from runtime.models.rope import inverse_frequencies, parse_rope
+from runtime.models.rope import parse_rope
 
 HEAD = 32
 SCALINGS: dict[str, dict[str, Any]] = {
@@ -57,10 +57,8 @@ def test_frequencies_and_amplitude_are_those_of_transformers(name: str, keys: st
     else:
         raw |= {"rope_theta": 7e4, "rope_scaling": dict(scaling)}
         raw["rope_scaling"]["type"] = raw["rope_scaling"].pop("rope_type")
-    rope = parse_rope(raw)
-    torch.testing.assert_close(
-        inverse_frequencies(rope, HEAD, device=torch.device("cpu")), expected_F
-    )
+    rope = parse_rope(raw, HEAD)
+    torch.testing.assert_close(torch.tensor(rope.frequencies), expected_F)
     assert rope.amplitude == pytest.approx(amplitude)
 
 
@@ -76,4 +74,4 @@ def test_a_rope_that_cannot_be_made_is_refused_with_the_value(
     rope: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
-        parse_rope({"rope_parameters": rope, "max_position_embeddings": 2048})
+        parse_rope({"rope_parameters": rope, "max_position_embeddings": 2048}, HEAD)
