@@ -11,9 +11,6 @@ from runtime.protocol.head_shares import why_not_shared
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # model types whose layers `runtime.models.compact_decoder` has; `transformers` runs the others
 COMPACT_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-# what `transformers` assumes where these families' config.json has no such key
-_DEFAULT_KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}
-_DEFAULT_HEAD_SIZE = {"qwen3": 128}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,44 +151,6 @@ def require_compact(raw: Mapping[str, Any], *, path: PurePath) -> None:
             f"{', '.join(COMPACT_FAMILIES)} without biases in its MLP; give the model as a folder "
             "with safetensors"
         )
-
-
-def compact_sizes(raw: Mapping[str, Any], *, path: PurePath) -> DecoderSizes:
-    """The sizes of a model of one of `COMPACT_FAMILIES`, by its config.json alone.
-
-    `path` is named in errors. Raises CheckpointError.
-    """
-    family = str(raw.get("model_type"))
-    num_layers = positive(raw, "num_hidden_layers", path=path)
-    num_heads = positive(raw, "num_attention_heads", path=path)
-    hidden = positive(raw, "hidden_size", path=path)
-    inner = positive(raw, "intermediate_size", path=path)
-    num_kv_heads = positive(
-        raw, "num_key_value_heads", path=path, default=_DEFAULT_KV_HEADS.get(family, num_heads)
-    )
-    head_size = positive(
-        raw,
-        "head_dim",
-        path=path,
-        default=_DEFAULT_HEAD_SIZE.get(family, hidden // num_heads),
-    )
-    heads = num_heads + 2 * num_kv_heads
-    layer = (heads + num_heads) * head_size * hidden + 3 * inner * hidden + 2 * hidden
-    layer += heads * head_size * int(family == "qwen2") + 2 * head_size * int(family == "qwen3")
-    dtype_name = parse_dtype_name(raw, path=path)
-    return DecoderSizes(
-        num_layers=num_layers,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        vocab_size=positive(raw, "vocab_size", path=path),
-        layer_bytes=(layer * DTYPE_BYTES[dtype_name],) * num_layers,
-        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        max_position_embeddings=positive(raw, "max_position_embeddings", path=path),
-        dtype_name=dtype_name,
-    )
 
 
 def parse_dtype_name(raw: Mapping[str, Any], *, path: PurePath) -> str:

@@ -2,7 +2,7 @@
 
 A checkpoint is a folder in Hugging Face layout, a GGUF file, or a folder with one GGUF file. In
 the last case a file beside the GGUF goes before what the GGUF says, and the keys of a config.json
-before the GGUF's.
+before the GGUF's, except quantization_config: how the weights are stored is in the GGUF.
 """
 
 import json
@@ -71,6 +71,7 @@ def read_text(checkpoint: Path, name: str) -> str | None:
     told = _OF_GGUF[name](read_header(gguf))
     if beside is not None:
         told |= _object(beside, checkpoint / name)
+        told.pop("quantization_config", None)
     return json.dumps(told)
 
 

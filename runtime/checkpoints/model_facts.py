@@ -7,7 +7,6 @@ from config.json; those of others are counted in the headers.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from math import prod
 from pathlib import Path, PurePath
@@ -16,7 +15,6 @@ from typing import Any
 from runtime.checkpoints.decoder_sizes import (
     DTYPE_BYTES,
     DecoderSizes,
-    compact_sizes,
     is_compact,
     parse_dtype_name,
     parse_quantization,
@@ -39,6 +37,9 @@ _HIDDEN = ("hidden_size", "n_embd", "d_model")
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+# what `transformers` assumes where these families' config.json has no such key
+_DEFAULT_KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}
+_DEFAULT_HEAD_SIZE = {"qwen3": 128}
 _LAYER = re.compile(r"^(.*?)\.(\d+)\.")
 _HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output)\.")
 
@@ -64,10 +65,9 @@ def read_facts(checkpoint: Path) -> ModelFacts:
     raw, source = read_model_config(checkpoint)
     if gguf is not None:
         require_compact(raw, path=source)
-        sizes = compact_sizes(raw, path=source)
     else:
         tensor_holders(checkpoint)  # refuses a folder without weights
-        sizes = sizes_of(raw, partial(read_all_entries, checkpoint), source=source)
+    sizes = sizes_of(raw, partial(read_all_entries, checkpoint), source=source)
     name = checkpoint.stem if gguf == checkpoint else checkpoint.resolve().name
     facts = facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)
     return facts if gguf is None else facts.model_copy(update={"dtype": f"{GGUF}-{facts.dtype}"})
@@ -89,35 +89,42 @@ def sizes_of(
     CheckpointError.
     """
     quantization = parse_quantization(raw, path=source)
-    if is_compact(raw):
-        sizes = compact_sizes(raw, path=source)
-        if not quantization:
-            return sizes
-        stored = _layer_bytes(entries(), sizes.num_layers, element_bytes=None, source=source)
-        return replace(sizes, layer_bytes=stored, quantization=quantization)
+    is_ours, family = is_compact(raw), str(raw.get("model_type"))
+    if not is_ours:
+        _refuse_unsupported(raw, source=source)
     dtype_name = parse_dtype_name(raw, path=source)
-    _refuse_unsupported(raw, source=source)
     num_layers = _of(raw, _LAYERS, source=source)
     hidden = _of(raw, _HIDDEN, source=source)
+    inner = None if is_ours else 4 * hidden
+    inner = positive(raw, "intermediate_size", path=source, default=inner)
     num_heads = _of(raw, _HEADS, source=source)
-    held = entries()
-    tied = raw.get("tie_word_embeddings")
-    has_head = any(_HEAD.search(name) for name in held)
+    num_kv_heads = _of(
+        raw, _KV_HEADS, source=source, default=_DEFAULT_KV_HEADS.get(family, num_heads)
+    )
+    head_size = positive(
+        raw, "head_dim", path=source, default=_DEFAULT_HEAD_SIZE.get(family, hidden // num_heads)
+    )
+    tied, element_bytes = bool(raw.get("tie_word_embeddings")), DTYPE_BYTES[dtype_name]
+    if is_ours and not quantization:
+        heads = num_heads + 2 * num_kv_heads
+        layer = (heads + num_heads) * head_size * hidden + 3 * inner * hidden + 2 * hidden
+        layer += heads * head_size * int(family == "qwen2") + 2 * head_size * int(family == "qwen3")
+        layer_bytes = (layer * element_bytes,) * num_layers
+    else:
+        held = entries()
+        of_number = None if quantization else element_bytes
+        layer_bytes = _layer_bytes(held, num_layers, element_bytes=of_number, source=source)
+        tied = tied or not (is_ours or any(_HEAD.search(name) for name in held))
     return DecoderSizes(
         num_layers=num_layers,
         hidden_size=hidden,
-        intermediate_size=positive(raw, "intermediate_size", path=source, default=4 * hidden),
+        intermediate_size=inner,
         num_heads=num_heads,
-        num_kv_heads=_of(raw, _KV_HEADS, source=source, default=num_heads),
-        head_size=positive(raw, "head_dim", path=source, default=hidden // num_heads),
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
         vocab_size=positive(raw, "vocab_size", path=source),
-        layer_bytes=_layer_bytes(
-            held,
-            num_layers,
-            element_bytes=None if quantization else DTYPE_BYTES[dtype_name],
-            source=source,
-        ),
-        tie_word_embeddings=bool(tied) or not has_head,
+        layer_bytes=layer_bytes,
+        tie_word_embeddings=tied,
         max_position_embeddings=_positions(raw, source=source),
         dtype_name=dtype_name,
         latent_size=_latent_size(raw, source=source),

@@ -70,7 +70,7 @@ def choose_for(
             settings,
             config,
             is_gguf=is_gguf,
-            quantization="" if is_gguf else parse_quantization(config, path=where),
+            quantization=parse_quantization(config, path=where),
             asked=asked,
         )
     except CheckpointError as error:

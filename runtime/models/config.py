@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from runtime.checkpoints.decoder_sizes import (
-    compact_sizes,
     is_compact,
     parse_quantization,
     positive,
@@ -15,7 +14,7 @@ from runtime.checkpoints.decoder_sizes import (
 )
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.metadata import gguf_file, read_model_config
-from runtime.checkpoints.model_facts import Entries, read_all_entries
+from runtime.checkpoints.model_facts import Entries, read_all_entries, sizes_of
 from runtime.models.model_config import ModelConfig, fields_of
 from runtime.models.rope import Rope, parse_rope
 
@@ -43,15 +42,13 @@ def read_config(checkpoint: Path, entries: Callable[[], Entries] | None = None) 
     """The config of a checkpoint: a CompactConfig, or a BridgeConfig for a model that only
     `transformers` knows. `entries` are as in `read_sizes`. Raises CheckpointError."""
     raw, path = read_model_config(checkpoint)
-    is_gguf = gguf_file(checkpoint) is not None
-    quantization = "" if is_gguf else parse_quantization(raw, path=path)
-    if quantization:
+    if quantization := parse_quantization(raw, path=path):
         raise CheckpointError(
             f"{path}: quantization_config asks for {quantization} weights, which HelixWeb's own "
             "engine does not compute; install vLLM on the node (helix-agent install-engine vllm), "
             "or choose the checkpoint in bfloat16, float16 or float32"
         )
-    if is_gguf:
+    if gguf_file(checkpoint) is not None:
         require_compact(raw, path=path)
     if is_compact(raw):
         return parse_compact(raw, path=path)
@@ -62,7 +59,7 @@ def read_config(checkpoint: Path, entries: Callable[[], Entries] | None = None) 
 
 def parse_compact(raw: Mapping[str, Any], *, path: Path) -> CompactConfig:
     """The content of a config.json; `path` is named in errors. Raises CheckpointError."""
-    sizes, family = compact_sizes(raw, path=path), raw.get("model_type")
+    sizes, family = sizes_of(raw, dict, source=path), raw.get("model_type")  # reads no headers
     try:
         rope = parse_rope(raw, sizes.head_size)
         rms_norm_eps = float(raw.get("rms_norm_eps", 1e-6))
