@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from runtime.checkpoints.errors import CheckpointError, disk_errors
@@ -100,53 +101,43 @@ class FetchedCheckpoint:
 
     def _fetch(self, names: Collection[str], missing: set[str], progress: Progress) -> int:
         with self._places.peers(self._name.repository, self._name.revision) as peers:
-            offers = peers.offers(missing)
-            wanted = self._wanted(missing - offers.keys())
+            offered = {name: size for name, (_, size) in peers.offers(missing).items()}
+            wanted = self._wanted(missing - offered.keys())
             keep = {self._held.tensor_file(name) for name in names}
             keep |= {each.part.path for each in wanted}
-            offered = _offered(offers)
             needed = sum(each.part.file_bytes - each.part.held_bytes() for each in wanted)
-            self._store.make_room(needed + offered, keep=keep)
-            parts = [each.part for each in wanted]
-            count = FetchProgress(progress, self._places.tell, self._told, parts, offered)
+            self._store.make_room(needed + sum(offered.values()), keep=keep)
+            sizes = offered | {each.part.name: each.end - each.at for each in wanted}
+            held_bytes = sum(each.part.held_bytes() for each in wanted)
+            count = FetchProgress(progress, self._places.tell, self._told, sizes, held_bytes)
             try:
-                refused = self._copy(peers, offers, count)
-                if refused:
-                    more = self._wanted(refused)
-                    count.expect(sum(each.end - each.at for each in more))
-                    wanted += more
-                self._fetch_wanted(sorted(wanted, key=place_of), peers, count)
+                self._copy(missing, peers, count)
+                if missing - self._held.names():
+                    fetch = partial(self._fetch_chunks, missing, peers, count)
+                    self._places.first(self._name, fetch)
             except OSError as error:
                 raise CheckpointError(
-                    f"{self.folder} cannot be written: {error.strerror or error}; "
-                    f"{count.total - count.done} bytes of weights are still missing: free disk "
-                    "space, or choose another --weights-dir"
+                    f"{self.folder} cannot be written: {error.strerror or error}; {count.left} "
+                    "bytes of weights are still missing: free disk space, or choose another "
+                    "--weights-dir"
                 ) from error
             finally:
                 self._told = count.told
-        return count.total
+        return count.done
 
-    def _copy(
-        self, peers: PeerStores, offers: Mapping[str, tuple[str, int]], count: FetchProgress
-    ) -> set[str]:
-        """Take what other nodes have; returns the tensors that none of them sent whole."""
-        left = dict(offers)
-        while left:
-            name, (node, size) = next(iter(left.items()))
+    def _copy(self, names: set[str], peers: PeerStores, count: FetchProgress) -> None:
+        """Take what other nodes have of these. A node that does not send one whole is left."""
+        while offers := peers.offers(names - self._held.names()):
+            name, (node, size) = next(iter(offers.items()))
+            count.expect(name, size)
             before = count.done
             try:
-                file = self._held.tensor_file(name).name
-                stream = peers.stream(node, file, size)
-                self._held.copy_in(name, count.counted(stream, peer_source(node)))
-                del left[name]
+                stream = peers.stream(node, self._held.tensor_file(name).name, size)
+                self._held.copy_in(name, count.counted(name, stream, peer_source(node)))
             except (PeerLost, CheckpointError) as error:
                 logger.warning("not from node %s: %s", node, error)
-                count.take_back(count.done - before)
+                count.add(name, before - count.done)
                 peers.leave(node)
-                again = dict(peers.offers(left))
-                count.expect(_offered(again) - _offered(left))
-                left = again
-        return offers.keys() - self._held.names()
 
     def _wanted(self, names: Collection[str]) -> list[WantedTensor]:
         """Where the site or the hub has these. Raises HubError."""
@@ -171,49 +162,39 @@ class FetchedCheckpoint:
             )
         return wanted
 
-    def _fetch_wanted(
-        self, wanted: Sequence[WantedTensor], peers: PeerStores, count: FetchProgress
+    def _fetch_chunks(
+        self,
+        names: set[str],
+        peers: PeerStores,
+        count: FetchProgress,
+        repository: Repository,
+        source: HubSettings,
     ) -> None:
         """From the site or the hub. Raises HubError and OSError.
 
         Nodes that start together need the same tensors, which none has yet. So each takes them in
         an order of its own, and looks again and again what others have fetched meanwhile.
         """
+        wanted = sorted(self._wanted(names - self._held.names()), key=place_of)
         chunks = self._chunks(wanted, are_small=peers.are_there)
         if peers.are_there:
             random.shuffle(chunks)
-
-        def fetch(repository: Repository, source: HubSettings) -> None:
-            for number, chunk in enumerate(chunks):
-                if peers.are_there and number > 0:
-                    peers.look_again()
-                    self._copy_instead(peers, [each for one in chunks for each in one], count)
-                held = self._held.names()
-                rest = [each for each in chunk if each.part.name not in held]
-                count.begin(SITE_SOURCE if source.is_site else HUB_SOURCE)
-                for run in runs_of(each for each in rest if not each.is_here):
-                    fetch_run(repository, run, count)
-                header, entries = self._header(chunk[0].file)
-                if len(rest) == len(entries):
-                    self._check_whole(repository, chunk[0].file, header, entries)
-                for each in rest:
-                    each.part.finish()
-
-        if chunks:
-            self._places.first(self._name, fetch)
-
-    def _copy_instead(
-        self, peers: PeerStores, wanted: Sequence[WantedTensor], count: FetchProgress
-    ) -> None:
-        """Of what is missing, take what other nodes have by now."""
-        held = self._held.names()
-        missing = {
-            each.part.name: each.end - each.at for each in wanted if each.part.name not in held
-        }
-        offers = peers.offers(missing)
-        count.expect(_offered(offers) - sum(missing[name] for name in offers))
-        refused = self._copy(peers, offers, count)
-        count.expect(sum(missing[name] for name in refused))
+        for number, chunk in enumerate(chunks):
+            if peers.are_there and number > 0:
+                peers.look_again()
+                self._copy(names, peers, count)
+            held = self._held.names()
+            rest = [each for each in chunk if each.part.name not in held]
+            count.begin(SITE_SOURCE if source.is_site else HUB_SOURCE)
+            for each in rest:
+                count.expect(each.part.name, each.end - each.at)
+            for run in runs_of(each for each in rest if not each.is_here):
+                fetch_run(repository, run, count)
+            header, entries = self._header(chunk[0].file)
+            if len(rest) == len(entries):
+                self._check_whole(repository, chunk[0].file, header, entries)
+            for each in rest:
+                each.part.finish()
 
     def _chunks(
         self, wanted: Sequence[WantedTensor], *, are_small: bool
@@ -371,7 +352,3 @@ def fetch_checkpoint(checkpoint: str, store: WeightStore, places: Places) -> Fet
             raise
         name = pinned
     return FetchedCheckpoint(name, store, places)
-
-
-def _offered(offers: Mapping[str, tuple[str, int]]) -> int:
-    return sum(file_bytes for _, file_bytes in offers.values())

@@ -57,5 +57,5 @@ def fetch_run(repository: Repository, run: list[WantedTensor], count: FetchProgr
                     piece, rest = rest[:missing], rest[missing:]
                     file.write(piece)
                     missing -= len(piece)
-                    count.add(len(piece))
+                    count.add(each.part.name, len(piece))
         next(stream, None)  # reads the end of the answer, so that its connection is used again
