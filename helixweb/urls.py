@@ -17,7 +17,7 @@ from helixweb.deployment.site_weights import SiteWeightsView
 from helixweb.inventory import api as inventory
 from helixweb.inventory.as_code.api import ExportView, ImportView
 from helixweb.monitoring import api as monitoring
-from helixweb.monitoring.request_api import TracedRequestViewSet
+from helixweb.monitoring.api import TracedRequestViewSet
 from helixweb.operations import views as operations
 from helixweb.planning import api as planning
 

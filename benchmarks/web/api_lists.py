@@ -84,10 +84,10 @@ def _filled(arguments: argparse.Namespace) -> str:
     from benchmarks.web import rows
     from helixweb.access.models import Grant
     from helixweb.common.api_keys import create_api_key
-    from helixweb.inventory.as_code.problem_files import import_problem
+    from helixweb.inventory.as_code.importing import import_problem
     from helixweb.inventory.models import Cluster, Link, Node
     from helixweb.inventory.services import problems, records
-    from helixweb.monitoring.traces import record_traces
+    from helixweb.monitoring.services import record_traces
     from helixweb.planning.models import PlanRun
     from helixweb.planning.options import options_to_json
     from planner.serialization import problem_from_dict

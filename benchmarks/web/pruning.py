@@ -77,8 +77,7 @@ def _prune(arguments: argparse.Namespace) -> None:
 
     from helixweb.common.tasks import prune_expired
     from helixweb.monitoring.history import roll_up
-    from helixweb.monitoring.services import prune_samples
-    from helixweb.monitoring.traces import prune_traces
+    from helixweb.monitoring.services import prune_samples, prune_traces
 
     now = timezone.now()
     for title, step in (

@@ -14,13 +14,12 @@ from django.db import connection
 from django.utils import timezone
 
 from helixweb.deployment.models import Deployment, NodeAssignment, Status
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster, Coordinator, LanguageModel, Node, NodeTag
 from helixweb.monitoring.history import roll_up
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample
-from helixweb.monitoring.services import ALL_DETAIL_S, DETAIL_EVERY_S
-from helixweb.monitoring.traces import record_traces
+from helixweb.monitoring.services import ALL_DETAIL_S, DETAIL_EVERY_S, record_traces
 from helixweb.planning import incumbents
 from helixweb.planning.models import Incumbent, Plan, PlanRun
 from helixweb.planning.options import options_to_json

@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from helixweb.access.holders import NoHolder, holder_named
 from helixweb.access.roles import Role
+from helixweb.access.roles_of_holders import NoHolder, holder_named
 from helixweb.common import auth
 from helixweb.common.api_keys import checked_networks
 from helixweb.common.forms import ScopedForm

@@ -6,6 +6,6 @@ class AlertingConfig(AppConfig):
 
     def ready(self) -> None:
         from helixweb.alerting.as_code import ALERT_RULES
-        from helixweb.inventory.as_code import kinds
+        from helixweb.inventory.as_code import documents
 
-        kinds.register(ALERT_RULES)
+        documents.register(ALERT_RULES)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from django.utils import timezone
 
 from helixweb.alerting.models import AlertRule, Evaluation
-from helixweb.inventory.as_code.kinds import Kind
+from helixweb.inventory.as_code.documents import Kind
 from helixweb.inventory.models import Cluster
 
 

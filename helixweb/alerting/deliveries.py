@@ -13,7 +13,7 @@ from helixweb.alerting.kinds import Severity
 from helixweb.alerting.models import Alert, Channel, Delivery, DeliveryAttempt
 from helixweb.alerting.states import State
 from helixweb.common import events
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Change, Cluster
 from helixweb.inventory.services import change_log

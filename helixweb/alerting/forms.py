@@ -9,8 +9,14 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
-from helixweb.alerting.models import OPEN, SUBJECT_LENGTH, Alert, AlertRule, Channel
-from helixweb.alerting.validators import validate_addresses
+from helixweb.alerting.models import (
+    OPEN,
+    SUBJECT_LENGTH,
+    Alert,
+    AlertRule,
+    Channel,
+    validate_addresses,
+)
 from helixweb.common.number_field import NumberField
 from helixweb.common.pages import ListFilter
 from helixweb.inventory.columns import columns_of

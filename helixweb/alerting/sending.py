@@ -15,7 +15,7 @@ from django.utils import timezone
 from helixweb.alerting import deliveries, signing
 from helixweb.alerting.models import Channel, Delivery
 from helixweb.alerting.outbound import NotDelivered, TargetRefused, post
-from helixweb.common.leases import LostLease
+from helixweb.common.jobs import LostLease
 
 logger = logging.getLogger(__name__)
 

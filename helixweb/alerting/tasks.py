@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from helixweb.alerting import deliveries, evaluating, sending
+from helixweb.alerting import deliveries, sending, services
 from helixweb.inventory.models import Cluster
 
 
@@ -14,7 +14,7 @@ def tend_alerts() -> None:
     now = timezone.now()
     for delivery_id in deliveries.due_ids(now):
         send_delivery.apply_async(kwargs={"delivery_id": delivery_id}, expires=10.0)
-    for cluster_id in evaluating.ids_to_look_at(now):
+    for cluster_id in services.ids_to_look_at(now):
         evaluate_cluster.apply_async(kwargs={"cluster_id": cluster_id}, expires=5.0)
 
 
@@ -23,7 +23,7 @@ def evaluate_cluster(*, cluster_id: int) -> None:
     """Evaluate a cluster's rules; harmless if it was done just now."""
     cluster = Cluster.unscoped.filter(pk=cluster_id).first()
     if cluster is not None:
-        evaluating.evaluate(cluster, now=timezone.now())
+        services.evaluate(cluster, now=timezone.now())
 
 
 @shared_task
@@ -35,4 +35,4 @@ def send_delivery(*, delivery_id: int) -> None:
 @shared_task
 def prune_alerts() -> None:
     """Beat: delete alerts and deliveries that ended over a month ago."""
-    evaluating.prune(timezone.now())
+    services.prune(timezone.now())

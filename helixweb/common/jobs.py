@@ -3,26 +3,115 @@
 A kind of job is a model that derives from `Job` and a function `work(row, lease)` that returns an
 `Outcome`. It raises `Cancelled` to end as cancelled, and `PlannerError` to end as failed, or as
 cancelled where it was asked to end; the text becomes the row's error.
+
+A broker message is only a wake-up: the worker that claims the row owns the attempt, and every later
+write names that attempt, so a worker that lost its lease can change nothing.
 """
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from celery import shared_task
 from django.conf import settings
-from django.db import transaction
-from django.db.models import F, Q
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce
 from django.dispatch import Signal
 from django.utils import timezone
 
-from helixweb.common import leases
 from helixweb.common.events import emit
 from helixweb.common.models import FINISHED, Job
 from planner import PlannerError
+
+# A cancelled job learns of it within this time.
+CANCEL_POLL_S = 0.1
+
+
+class LostLease(Exception):
+    """The row belongs to a later attempt, or was finished; stop working on it."""
+
+
+def lease_end() -> datetime:
+    """Expiry of a lease that is taken or renewed now."""
+    return timezone.now() + timedelta(seconds=settings.HELIX_LEASE_S)
+
+
+class Lease:
+    """Context manager around the work of one attempt, and its `CancelToken`.
+
+    Solvers call back on threads of their own choosing and may not return for seconds. So a thread
+    of its own renews the lease and touches the database; the work's threads never do. `lost` says
+    that another attempt has taken the lease; the work was then cancelled.
+    """
+
+    def __init__(self, row: Job, attempt: int) -> None:
+        self._rows, self._pk, self.attempt = type(row)._base_manager, row.pk, attempt
+        self._name = f"{type(row).__name__} {row.pk}"
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        # Called ten times a second and at the end, then with True; may raise LostLease.
+        self.write: Callable[[bool], None] = lambda _ended: None
+        self.lost = False
+
+    def is_cancelled(self) -> bool:
+        return self._stop.is_set()
+
+    def owned(self) -> QuerySet[Any]:
+        """The row while this attempt owns it; empty afterwards."""
+        return self._rows.filter(pk=self._pk, attempt=self.attempt, status=Job.Status.RUNNING)
+
+    def update(self, **columns: Any) -> None:
+        """Write columns of the row. Raises LostLease."""
+        if not self.owned().update(**columns):
+            raise LostLease(f"{self._name}: attempt {self.attempt} lost its lease")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        renewed_s = time.monotonic()
+        try:
+            while not self.lost:
+                ended = self._ended.wait(CANCEL_POLL_S)
+                try:
+                    self.write(ended)
+                    if ended:
+                        return
+                    if time.monotonic() - renewed_s > settings.HELIX_LEASE_S / 3:
+                        renewed_s = time.monotonic()
+                        self.update(lease_expires_at=lease_end())
+                    if self._rows.filter(pk=self._pk, cancel_requested=True).exists():
+                        self._stop.set()
+                except LostLease as lost:
+                    logger.info("%s; its work stops", lost)
+                    self.lost = True
+                    self._stop.set()
+                except (OperationalError, InterfaceError):
+                    # The database may come back before the lease ends; if not, the lease decides.
+                    logger.warning("%s: database unreachable", self._name, exc_info=True)
+                    connection.close()
+                    if ended:
+                        return
+        finally:
+            connection.close()
+
 
 logger = logging.getLogger(__name__)
 Status = Job.Status
@@ -57,7 +146,7 @@ class Kind:
 
     name: str
     model: type[Job]
-    work: Callable[[Any, leases.Lease], Outcome]
+    work: Callable[[Any, Lease], Outcome]
     turn: str
     shown_by: str
 
@@ -110,7 +199,7 @@ def claim(row: Job) -> int | None:
         if not kind.model._base_manager.filter(free, pk=row.pk).update(
             status=Status.RUNNING,
             attempt=F("attempt") + 1,
-            lease_expires_at=leases.lease_end(),
+            lease_expires_at=lease_end(),
             started_at=Coalesce("started_at", now),
         ):
             return None
@@ -122,7 +211,7 @@ def claim(row: Job) -> int | None:
 def end(row: Job, attempt: int, outcome: Outcome) -> None:
     """Finish the row under this attempt. Raises LostLease, and then writes nothing."""
     with transaction.atomic():
-        leases.Lease(row, attempt).update(
+        Lease(row, attempt).update(
             status=outcome.status,
             finished_at=timezone.now(),
             lease_expires_at=None,
@@ -178,15 +267,15 @@ def attempt_job(row: Job) -> None:
     if attempt is None:
         return
     row.refresh_from_db()
-    lease = leases.Lease(row, attempt)
+    lease = Lease(row, attempt)
     try:
         end(row, attempt, _outcome(row, lease))
-    except leases.LostLease as lost:
+    except LostLease as lost:
         logger.info("%s; its answer is dropped", lost)
     over.send(sender=type(row), job_id=row.pk)
 
 
-def _outcome(row: Job, lease: leases.Lease) -> Outcome:
+def _outcome(row: Job, lease: Lease) -> Outcome:
     if lease.attempt > MAX_ATTEMPTS:
         return _failed(
             f"the worker died {MAX_ATTEMPTS} times while working on this; give the worker more "
@@ -200,7 +289,7 @@ def _outcome(row: Job, lease: leases.Lease) -> Outcome:
     except PlannerError as error:
         status = Status.CANCELLED if lease.is_cancelled() else Status.FAILED
         return Outcome(status=status, columns={"error": str(error)})
-    except leases.LostLease:
+    except LostLease:
         raise
     except Exception as error:  # outermost: the row says so, the log has the traceback
         logger.exception("%s %s failed", type(row).__name__, row.pk)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helixweb.operations.children import Child, Started, end_all
+from helixweb.operations.supervisor import Child, Started, end_all
 from runtime.protocol.ports import take_any_port
 
 STOP_TIMEOUT_S = 15.0

@@ -3,45 +3,51 @@
 Bodies are the messages of runtime.protocol.control.
 """
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import pydantic
+from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import authentication, exceptions, permissions
 from rest_framework.exceptions import ValidationError
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
+from rest_framework.views import APIView
 
 from helixweb.common.auth import bearer
+from helixweb.common.problems import TooLarge
 from helixweb.common.rest.views import RestView
 from helixweb.common.sse import EventStreamRenderer
 from helixweb.deployment.node_log import record_log
-from helixweb.deployment.processes import (
-    AgentView,
-    CoordinatorView,
-    ProcessView,
-    answer,
-    read_message,
-)
 from helixweb.deployment.profiling import follow_profiling
 from helixweb.deployment.services import desired, observing
 from helixweb.deployment.services.deploying import follow_addresses
-from helixweb.deployment.services.heartbeats import Heartbeats
-from helixweb.deployment.streams import desired_stream
-from helixweb.inventory.models import Node
+from helixweb.deployment.services.observing import Heartbeats
+from helixweb.deployment.streams import desired_stream, unset_of
+from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services.endpoint_claims import is_of_this_machine
 from helixweb.inventory.services.joining import register
-from helixweb.inventory.services.presence import authenticate_agents, update_identity
+from helixweb.inventory.services.presence import (
+    authenticate_agent,
+    authenticate_agents,
+    update_identity,
+)
 from helixweb.inventory.services.reachability import follow_reach
 from runtime.protocol.checkpoint_looks import LOOKS_PARAMETER
+from runtime.protocol.complaints import complaint
 from runtime.protocol.control import (
     AgentIdentity,
     CoordinatorDesired,
@@ -54,6 +60,116 @@ from runtime.protocol.control import (
 )
 from runtime.protocol.node_log import LogBatch
 from runtime.protocol.weight_access import WeightPeers
+
+MessageT = TypeVar("MessageT", bound=pydantic.BaseModel)
+SHOWN = 80
+# A report about a thousand nodes has a third of it.
+MAX_MESSAGE_BYTES = 1_000_000
+# Output of engines may contain NUL, which PostgreSQL cannot store.
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+
+
+def read_message(kind: type[MessageT], request: Request) -> MessageT:
+    """The request's JSON body as `kind`.
+
+    Raises TooLarge, and DRF's ValidationError with a path per field.
+    """
+    if len(request.body) > MAX_MESSAGE_BYTES:
+        raise TooLarge(
+            f"The message has {len(request.body):,} bytes; at most {MAX_MESSAGE_BYTES:,} are read."
+        )
+    try:
+        return kind.model_validate_json(_NUL.sub(rb"\1\\ufffd", request.body), strict=True)
+    except pydantic.ValidationError as error:
+        problems: dict[str, list[str]] = {}
+        for problem in error.errors(include_url=False, include_context=False):
+            path = ".".join(str(part) for part in problem["loc"]) or "detail"
+            text = complaint(problem)
+            if problem["type"] != "missing" and path != "detail":
+                text += f" (got {_shown(problem['input'])})"
+            problems.setdefault(path, []).append(text)
+        raise exceptions.ValidationError(problems) from error
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def answer(message: pydantic.BaseModel, status: int = 200) -> Response:
+    return Response(message.model_dump(mode="json", exclude=unset_of(message)), status=status)
+
+
+class ProcessAuthentication(authentication.BaseAuthentication):
+    """`request.auth` is the Node or Coordinator row."""
+
+    def knows(self, request: Any) -> bool:
+        """True if the request has the credential of a process."""
+        token = bearer(request)
+        return token is not None and authenticate_agent(token) is not None
+
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, Node | Coordinator]:
+        token = bearer(request)
+        if token is None:
+            raise exceptions.NotAuthenticated(
+                "Send the credential that registration gave: Authorization: Bearer hlxn_…"
+            )
+        known = getattr(request, "processes", None)  # of requests that are answered together
+        process = authenticate_agent(token) if known is None else known.get(token)
+        if process is None:
+            raise exceptions.AuthenticationFailed(
+                "This credential is unknown; the node was removed or joined again. "
+                "Join with a fresh token from the cluster's page."
+            )
+        return AnonymousUser(), process
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+
+class ProcessScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """The credential in the OpenAPI document."""
+
+    target_class = ProcessAuthentication
+    name = "processCredential"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "hlxn_…"}
+
+
+class IsNode(permissions.BasePermission):
+    message = "This is for agents; the credential is a coordinator's."
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return isinstance(request.auth, Node)
+
+
+class IsCoordinator(permissions.BasePermission):
+    message = "This is for coordinators; the credential is a node's."
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return isinstance(request.auth, Coordinator)
+
+
+class ProcessView(APIView):
+    """With the credential of a node or a coordinator."""
+
+    authentication_classes = [ProcessAuthentication]
+    permission_classes: Any = [IsNode | IsCoordinator]
+
+    @property
+    def process(self) -> Any:
+        """The authenticated Node or Coordinator, which the permissions have checked."""
+        return self.request.auth
+
+
+class AgentView(ProcessView):
+    permission_classes = [IsNode]
+
+
+class CoordinatorView(ProcessView):
+    permission_classes = [IsCoordinator]
+
 
 for_processes = partial(extend_schema, tags=["processes"])
 _LOOKS = OpenApiParameter(

@@ -12,10 +12,9 @@ from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.request import Request
 
 from helixweb.deployment.models import LIVE, STANDING, Deployment, Profiling
-from helixweb.deployment.process_api import for_processes
-from helixweb.deployment.processes import ProcessView
+from helixweb.deployment.process_api import ProcessView, for_processes
+from helixweb.inventory.hub import WHOLE_FILES, commit_of, find_folder, is_served
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.models_folder import WHOLE_FILES, commit_of, find_folder, is_served
 from runtime.checkpoints.hub_names import SITE, parse_hub_name
 
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")

@@ -7,8 +7,7 @@ from django.utils import timezone
 
 from helixweb.deployment import settling
 from helixweb.deployment.coordinators import observed
-from helixweb.deployment.link_weights import follow_links
-from helixweb.deployment.links import keep_measured, live_links
+from helixweb.deployment.links import follow_links, keep_measured, live_links
 from helixweb.deployment.models import LIVE, SERVING, Deployment
 from helixweb.deployment.node_log import prune_log
 from helixweb.deployment.services import draining

@@ -1,21 +1,25 @@
-"""Pages of deployments, and what users do there."""
+"""Pages of deployments, the form that deploys a plan, and what users do there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
+from rest_framework import serializers
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.common.options import initial_of, options_from
+from helixweb.common.options import form_field, initial_of, options_from
 from helixweb.common.page_refusals import refusals_shown
 from helixweb.common.pages import by_htmx, follows_events, form_page, page_of
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.common.refusals import Conflict
+from helixweb.deployment.api import DeployRequestSerializer
 from helixweb.deployment.coordinators import (
     change_of,
     coordinator_says,
@@ -23,10 +27,8 @@ from helixweb.deployment.coordinators import (
     endpoint_urls,
     requests_waiting,
 )
-from helixweb.deployment.forms import DeployForm
 from helixweb.deployment.instances import instances_view
-from helixweb.deployment.link_weights import hold_weights
-from helixweb.deployment.links import keep_slow_rates
+from helixweb.deployment.links import hold_weights, keep_slow_rates
 from helixweb.deployment.models import SERVING, STANDING, Deployment, Drain, Profiling, Repair
 from helixweb.deployment.node_log import log_view
 from helixweb.deployment.options import DeployOptions
@@ -36,6 +38,64 @@ from helixweb.deployment.settling import refusals_of
 from helixweb.deployment.stages import node_rows, placed_names, timeline_of
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.planning.models import Plan
+from planner import options_of
+
+MAX_GENERATION = 2**31 - 1
+
+
+class ByNodeField(forms.Field):
+    """`NODE=VALUE` separated by blanks or commas; a mapping when cleaned, by the REST API's field
+    of the same name."""
+
+    widget = forms.TextInput
+
+    def __init__(self, rest: serializers.Field[Any, Any, Any, Any], **kwargs: Any) -> None:
+        super().__init__(required=False, **kwargs)
+        self._rest = rest
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return " ".join(f"{node}={one}" for node, one in value.items())
+
+    def to_python(self, value: Any) -> dict[str, Any]:
+        found: dict[str, str] = {}
+        for pair in str(value or "").replace(",", " ").replace(";", " ").split():
+            name, _equals, found_value = pair.partition("=")
+            if not name or name in found:
+                raise forms.ValidationError(
+                    _("%(word)s does not say which node, or is there twice; write NODE=VALUE.")
+                    % {"word": repr(pair)}
+                )
+            found[name] = found_value
+        try:
+            return dict(self._rest.run_validation(found))
+        except serializers.ValidationError as error:
+            whys: Any = error.detail
+            raise forms.ValidationError(
+                [f"{name}={found[name]}: {' '.join(why)}" for name, why in whys.items()]
+            ) from error
+
+
+class DeployForm(forms.Form):
+    """A field that is blank or not sent takes its default: a plan's page has a button alone."""
+
+    # The cluster's generation when the page was shown: the one that the user wants to replace.
+    seen_generation = forms.IntegerField(
+        required=False, min_value=0, max_value=MAX_GENERATION, widget=forms.HiddenInput
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        rest = DeployRequestSerializer().fields
+        for name, option in options_of(DeployOptions).items():
+            if option.is_several:
+                spec = option.spec
+                label, help_text = gettext_lazy(spec.label), gettext_lazy(spec.help)
+                self.fields[name] = ByNodeField(rest[name], label=label, help_text=help_text)
+            else:
+                self.fields[name] = form_field(option, required=False)
+
 
 DEPLOYMENTS_PER_PAGE = 30
 NODES_PER_PAGE = 100

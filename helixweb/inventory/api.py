@@ -18,7 +18,7 @@ from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import ordered_columns
 from helixweb.common.rest.operations import get, post
 from helixweb.common.rest.viewsets import CreateViewSet, DeleteViewSet, EditViewSet, ReadViewSet
-from helixweb.inventory.as_code import problem_files
+from helixweb.inventory.as_code import importing
 from helixweb.inventory.models import (
     Change,
     Cluster,
@@ -100,7 +100,7 @@ class ClusterViewSet(RowViewSet):
             if "text" in given
             else problem_from_dict(given["problem"])
         )
-        return problem_files.import_problem(problem, cluster_name=name)
+        return importing.import_problem(problem, cluster_name=name)
 
     @post(ClusterSerializer, of_row=False)
     def demo(self) -> Cluster:

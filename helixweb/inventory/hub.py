@@ -3,10 +3,12 @@
 Only the configured hub (`HF_ENDPOINT`) is asked, and only for names that `is_hub_name` accepts.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from django.conf import settings
@@ -26,6 +28,7 @@ from runtime.checkpoints.metadata import CONFIG
 from runtime.checkpoints.model_facts import facts_from, sizes_of
 from runtime.checkpoints.safetensors_header import TensorEntry, parse_header
 from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
+from runtime.checkpoints.weight_places import SMALL_FILES
 from runtime.protocol.checkpoint_looks import ModelFacts
 
 _TIMEOUT_S = 5.0
@@ -134,3 +137,47 @@ def _object(repository: Repository, file: str, most_bytes: int) -> dict[str, Any
     if not isinstance(raw, dict):
         raise CheckpointError(f"{source} is not a JSON object")
     return raw
+
+
+WHOLE_FILES = (*SMALL_FILES, INDEX_FILE)
+_SUFFIX = ".safetensors"
+
+
+def find_folder(model: str) -> Path | None:
+    """The folder of a model, by its path on the site or by its name below the models folder."""
+    if settings.HELIX_MODELS_DIR and "\0" not in model:
+        root = Path(settings.HELIX_MODELS_DIR).resolve()
+        for path in (Path("/") / model, root / model):
+            found = path.resolve()
+            if found.is_relative_to(root) and found != root and found.is_dir():
+                # hidden folders contain downloads in progress
+                is_whole = not any(part[0] == "." for part in found.relative_to(root).parts)
+                return found if is_whole else None
+    return None
+
+
+def is_served(path: Path) -> bool:
+    """True for weights, their index, config.json and the tokenizer; links may lead nowhere else."""
+    root = Path(settings.HELIX_MODELS_DIR).resolve()
+    return _is_known(path.name) and path.is_file() and path.resolve().is_relative_to(root)
+
+
+def commit_of(folder: Path) -> str:
+    """40 hex digits in place of a commit; they change whenever a file that is served changes.
+
+    `folder` is one that `find_folder` found. Computed for each range of a tensor that is served.
+    """
+    parts = []
+    with os.scandir(folder) as entries:
+        known = sorted((each for each in entries if _is_known(each.name)), key=lambda one: one.name)
+    for entry in known:
+        # to resolve each path costs more than all else; only links can lead out of the folder
+        if is_served(Path(entry.path)) if entry.is_symlink() else entry.is_file():
+            state = entry.stat()
+            parts.append(f"{entry.name} {state.st_size} {state.st_mtime_ns}")
+    text = "\n".join(parts).encode()
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest()
+
+
+def _is_known(name: str) -> bool:
+    return name in WHOLE_FILES or name.endswith(_SUFFIX)

@@ -18,8 +18,8 @@ from helixweb.monitoring.agreement import (
     figure,
     mean_tokens,
 )
-from helixweb.monitoring.load import link_loads
 from helixweb.monitoring.models import LivePrediction, MetricSample
+from helixweb.monitoring.moment import link_loads
 from helixweb.monitoring.node_work import Observed, observed_steps
 from helixweb.monitoring.predicting import (
     PresentLoad,

@@ -1,24 +1,93 @@
-"""Pages of traced requests: the list, and where the time of one went."""
+"""Pages of traced requests: the list with its filters, and where the time of one went."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
+import django_filters
+from django import forms
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from helixweb.access.needs import VIEWER, needs
 from helixweb.charts.gantt import gantt
 from helixweb.common.pages import by_htmx, list_page
 from helixweb.deployment.models import LatestReport
+from helixweb.inventory.forms import CLUSTER_FILTER
 from helixweb.inventory.models import NodeState
 from helixweb.monitoring.models import TracedRequest
-from helixweb.monitoring.request_filters import RequestFilter
-from helixweb.monitoring.traces import trace_of, traced_requests
+from helixweb.monitoring.services import COMPLETE, trace_of, traced_requests, visits
 from planner import COORDINATOR
 from runtime.protocol.control import LiveRequestState
 from runtime.protocol.request_trace import PartPhase, RequestTrace
+
+ORDERS = {
+    "-arrived_at": gettext_lazy("newest first"),
+    "-e2e_s": gettext_lazy("slowest first"),
+    "-ttft_s": gettext_lazy("longest TTFT first"),
+    "-queue_s": gettext_lazy("longest queued first"),
+    "-output_tokens": gettext_lazy("most tokens first"),
+}
+
+
+class RequestFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """Filters of requests; every field is optional."""
+
+    cluster = CLUSTER_FILTER()
+    node = django_filters.CharFilter(
+        method="filter_node",
+        label=gettext_lazy("Node"),
+        help_text=gettext_lazy("whole name of a node on its path"),
+    )
+    outcome = django_filters.ChoiceFilter(
+        method="filter_outcome",
+        label=gettext_lazy("Ended"),
+        empty_label=gettext_lazy("any way"),
+        choices=(
+            ("complete", gettext_lazy("complete")),
+            ("cancelled", gettext_lazy("cancelled by the client")),
+            ("failed", gettext_lazy("with an error")),
+        ),
+    )
+    request = django_filters.CharFilter(
+        field_name="request", lookup_expr="istartswith", label=gettext_lazy("ID starts with")
+    )
+    slower_than = django_filters.NumberFilter(
+        field_name="e2e_s",
+        lookup_expr="gte",
+        min_value=0,
+        label=gettext_lazy("At least (s)"),
+        widget=forms.NumberInput(attrs={"step": "any", "min": "0"}),
+    )
+    order = django_filters.OrderingFilter(
+        fields=[(name.lstrip("-"), name.lstrip("-")) for name in ORDERS],
+        choices=list(ORDERS.items()),
+        label=gettext_lazy("Order"),
+        empty_label=None,
+    )
+
+    class Meta:
+        model = TracedRequest
+        fields: list[str] = []
+
+    def filter_node(
+        self, rows: QuerySet[TracedRequest], name: str, value: str
+    ) -> QuerySet[TracedRequest]:
+        return visits(rows, value.strip())
+
+    def filter_outcome(
+        self, rows: QuerySet[TracedRequest], name: str, value: str
+    ) -> QuerySet[TracedRequest]:
+        ways: dict[str, Any] = {
+            "complete": rows.filter(outcome__in=COMPLETE),
+            "cancelled": rows.filter(outcome="cancelled"),
+            "failed": rows.exclude(outcome__in=[*COMPLETE, "cancelled"]),
+        }
+        chosen: QuerySet[TracedRequest] = ways[value]
+        return chosen
 
 
 @needs(VIEWER)

@@ -18,11 +18,15 @@ from django.utils import timezone
 
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.services.desired import current_generation
+from helixweb.inventory.models import Cluster
+from helixweb.inventory.services.demonstration import DEMO_NAME, demo_cluster, demo_problem
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.moment import Moment
 from helixweb.monitoring.node_samples import NodeSample
 from helixweb.monitoring.services import announce
-from helixweb.planning.models import Plan
+from helixweb.planning.incumbents import record_finished_run
+from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.options import options_to_json
 from helixweb.planning.services.simulating import WatchedEngine, rate_at
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner import (
@@ -30,13 +34,17 @@ from planner import (
     Engine,
     EngineSetup,
     EngineStatistics,
+    NeverCancelled,
     PlannerError,
+    PlanOptions,
     RequestRecord,
     SimulationOptions,
+    compute_plan,
     kv_room_token_layers,
     simulate,
     spread_of,
 )
+from planner.serialization import problem_to_dict
 from planner.workload import Arrivals, Backlog, poisson, requests, scaled_lengths
 
 PAGE_TOKENS = 16
@@ -222,3 +230,36 @@ class _Report:
             tokens_per_s=tokens / seconds,
             flow_share=min(1.0, tokens / whole) if whole else None,
         )
+
+
+SEARCH_S = 10.0
+
+
+def demo_plan() -> Plan:
+    """The newest plan of the demo cluster; makes cluster and plan where they are missing.
+
+    Raises PlannerError.
+    """
+    known = Plan.unscoped.filter(cluster__name=DEMO_NAME).select_related("cluster").first()
+    return known or _planned()
+
+
+def _planned() -> Plan:
+    problem = demo_problem()
+    cluster = demo_cluster()
+    options = PlanOptions(time_limit_s=SEARCH_S)
+    found = compute_plan(problem, options=options, progress=lambda _: None, cancel=NeverCancelled())
+    profile = cluster.profiles.select_related("model").first()
+    if profile is None:
+        raise Cluster.DoesNotExist(f"cluster {DEMO_NAME!r} has lost its profiles; delete it")
+    run = record_finished_run(
+        PlanRun(
+            cluster=cluster,
+            model=profile.model,
+            problem=problem_to_dict(problem),
+            options=options_to_json(options),
+        ),
+        found,
+        now=timezone.now(),
+    )
+    return Plan.unscoped.select_related("cluster").get(run=run)

@@ -7,7 +7,7 @@ from helixweb.monitoring import services
 from helixweb.monitoring.history import roll_up
 from helixweb.monitoring.predicting import predict_live
 from helixweb.monitoring.refining import refine_profiles
-from helixweb.monitoring.traces import prune_traces
+from helixweb.monitoring.services import prune_traces
 
 
 @shared_task

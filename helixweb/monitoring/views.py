@@ -25,8 +25,7 @@ from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat, endpoints_o
 from helixweb.monitoring.checklist import checklist, has_served
 from helixweb.monitoring.history import SILENT_AFTER_S, with_newest
 from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
-from helixweb.monitoring.load import finding_of
-from helixweb.monitoring.moment import Moment, node_charts
+from helixweb.monitoring.moment import Moment, finding_of, node_charts
 from helixweb.monitoring.predictions import agreement_of
 from helixweb.planning.models import Plan
 from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements

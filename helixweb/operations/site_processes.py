@@ -1,5 +1,10 @@
-"""Which processes a site on this machine consists of, and how one sees that they are up."""
+"""Which processes a site on this machine consists of, and how one sees that they are up.
 
+The web's address is bound once, by the supervisor: a web process that is started again finds the
+connections that came meanwhile, and no other program can take the port.
+"""
+
+import errno
 import signal
 import socket
 import ssl
@@ -12,11 +17,40 @@ from typing import Any
 
 from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.asking import answers, certificate_of
-from helixweb.operations.children import Child
 from helixweb.operations.data_folder import DataFolder
-from helixweb.operations.listening import check_free, listen
 from helixweb.operations.roles import BEAT, COORDINATOR, WEB, WORKER, Wanted
+from helixweb.operations.supervisor import Child
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
+
+
+def listen(host: str, port: int, *, option: str) -> socket.socket:
+    """Listening on one address; `option` is what chooses another port. Raises CommandFailed."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise CommandFailed(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; {_remedy(error, option)}"
+        ) from error
+
+
+def check_free(host: str, port: int, *, option: str) -> None:
+    """Check that a child can listen there. Raises CommandFailed."""
+    listen(host, port, option=option).close()
+
+
+_REMEDIES = {
+    errno.EADDRINUSE: "stop what uses it, or choose another port with {}",
+    errno.EACCES: "ports below 1024 are for root; choose another with {}",
+    errno.EADDRNOTAVAIL: "give an address of this machine, 0.0.0.0 for all of them, or none for "
+    "loopback only",
+}
+
+
+def _remedy(error: OSError, option: str) -> str:
+    other = "choose another address or port ({})"
+    return _REMEDIES.get(error.errno or 0, other).format(option)
+
 
 # Streams end at once, answers on their way get two seconds (web_server).
 _WEB_ENDS = ((signal.SIGTERM, 5.0),)

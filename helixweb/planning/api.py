@@ -27,7 +27,12 @@ from helixweb.planning.comparing import NothingToCompare, compare, plans_to_comp
 from helixweb.planning.models import ModelMix, Plan, PlanRun, Replan, Simulation
 from helixweb.planning.options import SimulationRequest, options_from_json
 from helixweb.planning.presentation import FIGURES, explanation_of, plan_context
-from helixweb.planning.serializers import PlanRunSerializer
+from helixweb.planning.serializers import (
+    ComparisonSerializer,
+    PlanRunSerializer,
+    WhatIfAnswerSerializer,
+    WhatIfSerializer,
+)
 from helixweb.planning.services import (
     explaining,
     mixing,
@@ -35,11 +40,6 @@ from helixweb.planning.services import (
     simulating,
     solving,
     starting,
-)
-from helixweb.planning.study_serializers import (
-    ComparisonSerializer,
-    WhatIfAnswerSerializer,
-    WhatIfSerializer,
 )
 from helixweb.planning.what_if import Edits, answer_what_if
 

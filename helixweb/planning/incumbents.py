@@ -10,7 +10,7 @@ from django.db.models import F
 
 import planner
 from helixweb.common import events, jobs
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, Replan, Simulation
 from planner import LayerRange, Placement, ReplanPoint
 from planner.checked_plan import checked_plan

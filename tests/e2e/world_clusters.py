@@ -5,11 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from helixweb.deployment.models import Repair
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster, Node, Replanning
 from helixweb.inventory.services.demonstration import demo_problem
-from helixweb.monitoring.services import record_sample
-from helixweb.monitoring.traces import record_traces
+from helixweb.monitoring.services import record_sample, record_traces
 from helixweb.planning.incumbents import record_finished_run
 from helixweb.planning.models import Incumbent, PlanRun, Replan
 from planner.serialization import plan_from_dict, problem_from_dict

@@ -22,7 +22,7 @@ from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.celery import app
 from helixweb.deployment.services import repairing
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster
 from helixweb.planning.models import Plan
 from planner.plan_options import PlanOptions

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from helixweb.common import jobs
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun

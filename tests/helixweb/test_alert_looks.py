@@ -8,7 +8,7 @@ from typing import Any
 
 from test_alerts import Site
 
-from helixweb.alerting import evaluating
+from helixweb.alerting import services
 from helixweb.alerting.kinds import Kind
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.alerting.readings import read, with_readings
@@ -23,10 +23,10 @@ def test_a_cluster_is_looked_at_when_a_rule_may_have_something_to_say(
     site: Site, user: Any, plan: Any, settings: Any
 ) -> None:
     """And once without, when it gets its rules."""
-    assert evaluating.ids_to_look_at(site.now) == [site.cluster.pk]
+    assert services.ids_to_look_at(site.now) == [site.cluster.pk]
     site.look()
     JoinToken.unscoped.all().delete()
-    assert evaluating.ids_to_look_at(site.now) == []
+    assert services.ids_to_look_at(site.now) == []
     later, own = site.now + timedelta(days=1), {"cluster": site.cluster}
     rule = AlertRule.unscoped.filter(cluster=site.cluster).first()
     alert = {**own, "rule": rule, "subject": "x", "severity": "warning", "since": site.now}
@@ -60,11 +60,11 @@ def test_a_cluster_is_looked_at_when_a_rule_may_have_something_to_say(
         lambda: site.channel(alive_every_s=60),
     ):
         row: Any = make()
-        assert evaluating.ids_to_look_at(site.now) == [site.cluster.pk], row
+        assert services.ids_to_look_at(site.now) == [site.cluster.pk], row
         row.delete()
-        assert evaluating.ids_to_look_at(site.now) == [], row
+        assert services.ids_to_look_at(site.now) == [], row
     settings.HELIX_TLS_CERTIFICATE = "/etc/helix.pem"
-    assert evaluating.ids_to_look_at(site.now) == [site.cluster.pk]
+    assert services.ids_to_look_at(site.now) == [site.cluster.pk]
 
 
 def test_no_kind_of_rule_reads_what_is_not_looked_for_beforehand(site: Site) -> None:

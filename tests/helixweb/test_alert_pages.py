@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.alerting import evaluating
+from helixweb.alerting import services
 from helixweb.alerting.kinds import Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Silence
 from helixweb.alerting.templatetags.sentences import in_unit
@@ -24,10 +24,10 @@ HOOK = {"way": "webhook", "url": "https://hooks.example/x"}
 def alert(cluster: Cluster) -> Alert:
     """TTFT is above its mark."""
     now = timezone.now()
-    evaluating.evaluate(cluster, now=now)
+    services.evaluate(cluster, now=now)
     AlertRule.unscoped.filter(kind=Kind.TTFT).update(for_s=0)
     bare_sample(cluster, now, output=1.0, ttft_p95_s=9.0).save()
-    evaluating.evaluate(cluster, now=now)
+    services.evaluate(cluster, now=now)
     return Alert.unscoped.get()
 
 

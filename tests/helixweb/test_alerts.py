@@ -12,10 +12,10 @@ from django.utils import timezone
 from test_webhook_targets import LOOPBACK, Receiver, receiver
 
 from docs.examples.webhook_receiver import came_from_the_site
-from helixweb.alerting import deliveries, evaluating, sending, tasks
+from helixweb.alerting import deliveries, sending, services, tasks
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
-from helixweb.common.leases import LostLease
+from helixweb.common.jobs import LostLease
 from helixweb.common.models import Event
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
@@ -37,7 +37,7 @@ class Site:
         return self
 
     def look(self) -> int:
-        return evaluating.evaluate(self.cluster, now=self.now)
+        return services.evaluate(self.cluster, now=self.now)
 
     def rule(self, kind: Kind, **changes: Any) -> AlertRule:
         """The only one; the others are switched off."""
@@ -322,7 +322,7 @@ def test_two_workers_that_look_at_once_tell_of_a_turn_once(site: Site, hook: Rec
     firing(site)
     before = site.now
     assert site.look() == 0
-    assert evaluating.evaluate(site.cluster, now=before - timedelta(seconds=1)) == 0
+    assert services.evaluate(site.cluster, now=before - timedelta(seconds=1)) == 0
     assert Delivery.unscoped.count() == 1
     assert len(Delivery.unscoped.get().told) == 1
 

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from site_in_process import new_key
 
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from planner.serialization import problem_from_dict
 from tests.programs import helixweb
 from tests.waiting import PATIENCE_S

@@ -14,7 +14,7 @@ from helixweb.common.models import Event
 from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.settling import settle
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import joining, records
 from planner.serialization import problem_from_dict

@@ -18,7 +18,7 @@ from helixweb.common.models import Event
 from helixweb.common.rest.handler import HEARTBEAT, Application
 from helixweb.deployment.models import NodeAssignment, Status
 from helixweb.deployment.process_api import HeartbeatView
-from helixweb.deployment.services.heartbeats import Heartbeats
+from helixweb.deployment.services.observing import Heartbeats
 from helixweb.deployment.tasks import tend_deployments
 from helixweb.inventory.models import Change, Node
 from helixweb.inventory.services import presence

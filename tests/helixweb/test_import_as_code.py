@@ -24,11 +24,11 @@ from inventory_files import (
 )
 
 from helixweb.access.models import Grant
-from helixweb.alerting.evaluating import evaluate
 from helixweb.alerting.kinds import DEFAULTS
 from helixweb.alerting.models import AlertRule, Channel
+from helixweb.alerting.services import evaluate
 from helixweb.inventory.as_code.api import yaml_text
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import (
     Change,
     Cluster,

@@ -10,9 +10,15 @@ from process_doubles import STATS, FakeCluster, FakeCoordinator
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
-from helixweb.deployment import link_weights, tasks
-from helixweb.deployment.link_weights import counted_rate, counted_rates
-from helixweb.deployment.links import FORGOTTEN_AFTER_S, STALE_AFTER_S, LiveLink, live_links
+from helixweb.deployment import links, tasks
+from helixweb.deployment.links import (
+    FORGOTTEN_AFTER_S,
+    STALE_AFTER_S,
+    LiveLink,
+    counted_rate,
+    counted_rates,
+    live_links,
+)
 from helixweb.deployment.models import Deployment, Status
 from helixweb.inventory.models import Change, Coordinator, Link
 from helixweb.monitoring.models import MetricSample
@@ -200,9 +206,7 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
 
 
 def test_held_weights_outlast_a_process_that_moves(serving: Serving, user: Any) -> None:
-    link_weights.hold_weights(
-        serving.deployment, held=True, user=user, now=serving.deployment.created_at
-    )
+    links.hold_weights(serving.deployment, held=True, user=user, now=serving.deployment.created_at)
     agent = serving.joined.agents[serving.ends[0]]
     agent.move("tcp://127.0.0.1:7999")
     serving.deployment.refresh_from_db()

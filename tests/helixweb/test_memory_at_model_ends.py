@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel
 from planner.serialization import problem_from_dict
 from tests.helixweb.looking import contains

@@ -11,8 +11,8 @@ import pytest
 from site_in_process import Shell, new_key
 
 from helixweb.command_line import exit_codes
+from helixweb.inventory.hub import find_folder
 from helixweb.inventory.models import LanguageModel
-from helixweb.inventory.models_folder import find_folder
 from runtime.checkpoints import hub as hub_client
 from runtime.checkpoints.adding import add_checkpoint, partial_folder
 from runtime.checkpoints.errors import CheckpointError

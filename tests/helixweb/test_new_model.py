@@ -16,7 +16,7 @@ from inventory_files import IMPORT, bring_in
 from process_doubles import HARDWARE, FakeAgent
 from rest_framework.test import APIClient
 
-from helixweb.inventory.as_code.kinds import FORMAT
+from helixweb.inventory.as_code.documents import FORMAT
 from helixweb.inventory.fits import fits_of_facts
 from helixweb.inventory.models import CheckpointLook, Cluster, LanguageModel
 from planner.domain.problem import Workload

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import records
 from helixweb.planning.models import Plan, PlanRun

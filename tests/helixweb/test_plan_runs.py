@@ -12,12 +12,11 @@ from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 import planner
-from helixweb.common import jobs, leases
-from helixweb.common.jobs import Outcome
-from helixweb.common.leases import Lease
+from helixweb.common import jobs
+from helixweb.common.jobs import Lease, Outcome
 from helixweb.common.models import Event
 from helixweb.common.refusals import Conflict
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
 from helixweb.planning import incumbents
 from helixweb.planning.models import Incumbent, Plan, PlanRun
@@ -251,9 +250,9 @@ def test_a_zombie_writes_nothing(run: PlanRun) -> None:
     lose_worker(run)
     assert jobs.claim(run) == 2
     events_before = Event.objects.count()
-    with pytest.raises(leases.LostLease):
+    with pytest.raises(jobs.LostLease):
         record(zombie, run, incumbent(1.0))
-    with pytest.raises(leases.LostLease):
+    with pytest.raises(jobs.LostLease):
         jobs.end(run, zombie.attempt, Outcome(status=Status.FAILED, columns={"error": "late"}))
     assert (fresh(run).status, run.error) == (Status.RUNNING, "")
     assert not Incumbent.unscoped.exists()

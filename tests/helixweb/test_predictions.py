@@ -12,7 +12,7 @@ from process_doubles import FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment, Status
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Origin, Profile
 from helixweb.inventory.services import profile_versions
 from helixweb.monitoring import predicting, views

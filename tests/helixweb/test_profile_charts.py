@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Profile
 from helixweb.inventory.profile_view import profile_speed, profiles_memory
 from planner.serialization import problem_from_dict

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from helixweb.inventory.models import Cluster, Link, Node, NodeTag
 from helixweb.monitoring.models import MetricSample
-from helixweb.monitoring.traces import record_traces
+from helixweb.monitoring.services import record_traces
 from helixweb.planning.models import Plan, PlanRun
 from tests.e2e.pages import PAGES
 from tests.helixweb.everything import make_world

@@ -10,7 +10,7 @@ from django.utils import timezone
 from helixweb.common import events
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.traces import record_traces
+from helixweb.monitoring.services import record_traces
 from tests.helixweb.looking import answered, contains
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.request_traces import made_up_trace

@@ -10,10 +10,10 @@ from rest_framework.test import APIClient
 
 from helixweb.charts.gantt import gantt
 from helixweb.inventory.models import Cluster, Coordinator
-from helixweb.monitoring import traces
+from helixweb.monitoring import services
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_pages import to_first_token
-from helixweb.monitoring.traces import prune_traces, record_traces
+from helixweb.monitoring.services import prune_traces, record_traces
 from runtime.protocol.control import LiveRequestState, ReportedRequest
 from runtime.protocol.request_trace import PartKind, PartPhase, TracePart
 from tests.helixweb.looking import contains, statements
@@ -153,7 +153,7 @@ def test_a_program_gets_the_parts_and_the_time_line(cluster: Cluster, api: APICl
 def test_old_traces_are_forgotten_and_no_cluster_has_too_many(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "MOST_OF_A_CLUSTER", 5)
+    monkeypatch.setattr(services, "MOST_OF_A_CLUSTER", 5)
     now = timezone.now()
     old = (now - timedelta(hours=25)).timestamp()
     record_traces(cluster.pk, [made_up_trace(1, arrived_at=old)])

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel, Node, SharedBandwidth
 from helixweb.inventory.services import bulk, problems, records
 from planner.domain.errors import InvalidProblem

@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
 from helixweb.inventory.services.demonstration import DEMO_NAME
-from helixweb.monitoring import demo_cluster
+from helixweb.monitoring import simulated_traffic
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.simulated_traffic import (
     TrafficOptions,
@@ -112,7 +112,7 @@ def test_options_out_of_range_are_refused(key: str) -> None:
 def test_the_command_without_a_plan_makes_the_demo_cluster_and_serves_on_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(demo_cluster, "SEARCH_S", 0.5)
+    monkeypatch.setattr(simulated_traffic, "SEARCH_S", 0.5)
     call_command("simulate_traffic", "--duration", "1")
     plan = Plan.unscoped.get(cluster__name=DEMO_NAME)
     sample = MetricSample.unscoped.get(cluster=plan.cluster)

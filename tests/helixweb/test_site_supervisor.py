@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from helixweb.operations import supervisor as supervising
-from helixweb.operations.children import Child
-from helixweb.operations.supervisor import Signals, Stopped, Supervisor
+from helixweb.operations.supervisor import Child, Signals, Stopped, Supervisor
 from tests.runtime.ended import has_ended
 from tests.waiting import PATIENCE_S, until
 
@@ -194,7 +193,7 @@ def test_the_end_of_a_child_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) ->
 def test_children_of_a_supervisor_that_was_killed_end(tmp_path: Path) -> None:
     program = (
         "import pathlib, signal, time\n"
-        "from helixweb.operations.children import Child\n"
+        "from helixweb.operations.supervisor import Child\n"
         f"child = Child(name='x', command=({sys.executable!r}, '-c', {SLEEPS!r}), ends=())\n"
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.start().pid) + '.')\n"
         "time.sleep(600)"

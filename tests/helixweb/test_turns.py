@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from helixweb.common import jobs
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.common.models import Job
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation

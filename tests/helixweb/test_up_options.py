@@ -19,11 +19,11 @@ from helixweb.command_line.main import main, parser_for
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.demo.processes import free_port
 from helixweb.operations import site_processes
-from helixweb.operations.children import Child
 from helixweb.operations.commands.up import notify, summarize
 from helixweb.operations.data_folder import DataFolder
-from helixweb.operations.listening import listen
 from helixweb.operations.roles import Wanted, wanted_of
+from helixweb.operations.site_processes import listen
+from helixweb.operations.supervisor import Child
 from helixweb.places import Addresses, default_data_dir
 from runtime.coordinator.options import Options, parse_options
 from runtime.protocol.addresses import Advertised, outward_address

@@ -8,7 +8,7 @@ from django.test import RequestFactory
 from rest_framework.test import APIClient
 
 from helixweb.common.rest.lists import TimeFilter
-from helixweb.deployment.processes import read_message
+from helixweb.deployment.process_api import read_message
 from helixweb.inventory.models import Change, Cluster
 from runtime.protocol.node_log import LogBatch
 from tests.helixweb.looking import answered

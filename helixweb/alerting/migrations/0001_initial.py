@@ -4,7 +4,7 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-import helixweb.alerting.validators
+import helixweb.alerting.models
 import helixweb.inventory.validators
 
 
@@ -43,7 +43,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         max_length=500,
-                        validators=[helixweb.alerting.validators.validate_url],
+                        validators=[helixweb.alerting.models.validate_url],
                     ),
                 ),
                 (
@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        validators=[helixweb.alerting.validators.validate_addresses],
+                        validators=[helixweb.alerting.models.validate_addresses],
                     ),
                 ),
                 ("sealed_secret", models.TextField(blank=True, editable=False)),
@@ -70,7 +70,7 @@ class Migration(migrations.Migration):
                     models.FloatField(
                         blank=True,
                         null=True,
-                        validators=[helixweb.alerting.validators.validate_seconds],
+                        validators=[helixweb.alerting.models.validate_seconds],
                     ),
                 ),
                 ("failures", models.PositiveIntegerField(default=0, editable=False)),
@@ -130,22 +130,22 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "threshold",
-                    models.FloatField(validators=[helixweb.alerting.validators.validate_threshold]),
+                    models.FloatField(validators=[helixweb.alerting.models.validate_threshold]),
                 ),
                 (
                     "clears_at",
-                    models.FloatField(validators=[helixweb.alerting.validators.validate_threshold]),
+                    models.FloatField(validators=[helixweb.alerting.models.validate_threshold]),
                 ),
                 (
                     "for_s",
                     models.FloatField(
-                        default=0, validators=[helixweb.alerting.validators.validate_seconds]
+                        default=0, validators=[helixweb.alerting.models.validate_seconds]
                     ),
                 ),
                 (
                     "resolve_s",
                     models.FloatField(
-                        default=0, validators=[helixweb.alerting.validators.validate_seconds]
+                        default=0, validators=[helixweb.alerting.models.validate_seconds]
                     ),
                 ),
                 (

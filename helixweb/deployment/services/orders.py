@@ -8,9 +8,8 @@ from typing import Any
 
 from helixweb.deployment.models import Deployment
 from helixweb.deployment.services.instance_orders import instance_orders, pipelines_room_tokens
-from helixweb.inventory.hub import read_commit
+from helixweb.inventory.hub import commit_of, find_folder, is_served, read_commit
 from helixweb.inventory.models import Coordinator, Node
-from helixweb.inventory.models_folder import commit_of, find_folder, is_served
 from helixweb.planning.expected import pipelines_tokens_per_s
 from planner import (
     SINK,

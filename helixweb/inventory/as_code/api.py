@@ -20,9 +20,14 @@ from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import RowKey, StrictFieldsMixin, checked
 from helixweb.inventory.as_code.csv_files import KINDS, read_csv, write_csv
 from helixweb.inventory.as_code.diff import Action, document_of, read_site
-from helixweb.inventory.as_code.documents import Declaration, read_document, read_text
+from helixweb.inventory.as_code.documents import (
+    SECTIONS,
+    Declaration,
+    Kind,
+    read_document,
+    read_text,
+)
 from helixweb.inventory.as_code.importing import import_declaration
-from helixweb.inventory.as_code.kinds import SECTIONS, Kind
 from helixweb.inventory.models import Cluster
 from planner.yaml_reader import NUMBER
 

@@ -6,8 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from helixweb.common.spreadsheets import FORMULA_BEGINS, cell
-from helixweb.inventory.as_code.documents import Declaration, decoded
-from helixweb.inventory.as_code.kinds import LINKS, NODES, REGION_LINKS, Kind
+from helixweb.inventory.as_code.documents import (
+    LINKS,
+    NODES,
+    REGION_LINKS,
+    Declaration,
+    Kind,
+    decoded,
+)
 from planner import InvalidProblem
 
 KINDS = {kind.section: kind for kind in (NODES, LINKS, REGION_LINKS)}

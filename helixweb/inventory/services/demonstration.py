@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster
 from planner import Problem, generated_cluster
 

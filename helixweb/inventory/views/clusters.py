@@ -1,8 +1,9 @@
-"""Clusters: list, new, import, the cluster's own page, export, join commands."""
+"""Clusters: list, new, import, the cluster's own page, export, join commands and their form."""
 
 from functools import partial
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -13,17 +14,77 @@ from django.utils.translation import gettext_lazy
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common.pages import by_htmx, follows_events, list_page
-from helixweb.inventory.as_code.problem_files import import_problem
+from helixweb.inventory.as_code.importing import import_problem
+from helixweb.inventory.columns import MAX_MACHINES, NAME_LENGTH
 from helixweb.inventory.forms import ClusterForm, ImportForm
-from helixweb.inventory.join_form import JoinForm
 from helixweb.inventory.models import Cluster, Coordinator, JoinToken, LanguageModel
 from helixweb.inventory.network import Network
 from helixweb.inventory.node_list import cluster_counts, node_rows
 from helixweb.inventory.services import demonstration, joining, problems, reachability
 from helixweb.inventory.services.errors import InventoryError
+from helixweb.inventory.validators import validate_name, validate_node_name
 from helixweb.inventory.views.editing import ResourcePages, import_page, json_file
 from planner import InvalidProblem
 from planner.serialization import problem_from_text, problem_to_dict
+
+
+class JoinForm(forms.Form):
+    """Which command to make."""
+
+    role = forms.ChoiceField(
+        choices=[
+            ("node", gettext_lazy("Node: runs layers")),
+            ("coordinator", gettext_lazy("Coordinator: faces chat clients")),
+        ],
+        widget=forms.RadioSelect,
+        initial=JoinToken.Role.NODE,
+    )
+    machines = forms.IntegerField(
+        label=gettext_lazy("How many machines"),
+        required=False,
+        initial=1,
+        min_value=1,
+        max_value=MAX_MACHINES,
+        help_text=gettext_lazy("The same command, run once on each within the hour."),
+    )
+    name = forms.CharField(
+        required=False,
+        max_length=NAME_LENGTH,
+        validators=[validate_name],
+        help_text=gettext_lazy("Blank: the name of the host, with a number if that is taken."),
+    )
+    region = forms.CharField(
+        max_length=NAME_LENGTH,
+        validators=[validate_name],
+        help_text=gettext_lazy("A node that is declared already keeps its region."),
+    )
+    service = forms.BooleanField(
+        label=gettext_lazy("Start at boot"),
+        required=False,
+        help_text=gettext_lazy("Nodes only: the agent becomes a systemd unit."),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        name = cleaned.get("name")
+        machines = cleaned["machines"] = cleaned.get("machines") or 1
+        if cleaned.get("role") == JoinToken.Role.NODE and name:
+            try:
+                validate_node_name(name)
+            except forms.ValidationError as error:
+                self.add_error("name", error)
+        if name and machines > 1:
+            self.add_error(
+                "name",
+                _("%(machines)s machines cannot all be called %(name)s; leave the name blank.")
+                % {"machines": machines, "name": repr(name)},
+            )
+        if cleaned.get("role") == JoinToken.Role.COORDINATOR and machines > 1:
+            self.add_error(
+                "machines", _("Coordinators join one at a time, each by a name of its own; give 1.")
+            )
+        return cleaned
+
 
 # On the page of a cluster; all of them are in the list of nodes.
 NODES_SHOWN = 50

@@ -11,8 +11,7 @@ from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Node
 from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.history_view import node_history as history_of
-from helixweb.monitoring.load import finding_of
-from helixweb.monitoring.moment import Moment
+from helixweb.monitoring.moment import Moment, finding_of
 
 register = template.Library()
 

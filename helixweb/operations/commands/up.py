@@ -19,7 +19,6 @@ from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.numbers import Port
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations import site_processes
-from helixweb.operations.children import dies_with_its_parent
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.roles import (
     BEAT,
@@ -29,7 +28,7 @@ from helixweb.operations.roles import (
     Wanted,
     wanted_of,
 )
-from helixweb.operations.supervisor import Signals, Stopped, Supervisor
+from helixweb.operations.supervisor import Signals, Stopped, Supervisor, dies_with_its_parent
 from helixweb.versions import product_version
 from runtime.protocol.addresses import ADVERTISE_HELP
 from runtime.protocol.join_tokens import TOKEN_HELP

@@ -15,7 +15,7 @@ from helixweb.command_line.command import Verbs
 from helixweb.command_line.failures import CommandFailed
 from helixweb.command_line.numbers import Port
 from helixweb.command_line.surroundings import Surroundings
-from helixweb.operations.listening import check_free
+from helixweb.operations.site_processes import check_free
 from helixweb.versions import product_version
 
 _WHEEL = re.compile(r"(?P<name>[^-]+)-[^-]+(-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl")

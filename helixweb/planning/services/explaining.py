@@ -5,7 +5,7 @@ from dataclasses import asdict
 from django.db import transaction
 
 from helixweb.common import jobs
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.common.refusals import Conflict
 from helixweb.planning.models import Explanation, Plan
 from helixweb.planning.stored import running_options, stored_plan, stored_problem

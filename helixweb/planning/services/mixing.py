@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 import planner
 from helixweb.common import events, jobs
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.common.sentences import sentence
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import build_problem

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 import planner
 from helixweb.common import events, jobs
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.planning.models import Plan, Simulation
 from helixweb.planning.options import SimulationRequest
 from planner.serialization import plan_from_dict, problem_from_dict

@@ -14,7 +14,7 @@ from django.utils import timezone
 import planner
 from helixweb.charts.quantities import bytes_text
 from helixweb.common import jobs
-from helixweb.common.leases import Lease
+from helixweb.common.jobs import Lease
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Replan
 from helixweb.planning.options import options_from_json

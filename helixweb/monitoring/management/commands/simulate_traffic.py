@@ -6,8 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from helixweb.common.management.site_command import SiteCommand
-from helixweb.monitoring.demo_cluster import demo_plan
-from helixweb.monitoring.simulated_traffic import TrafficOptions, simulate_traffic
+from helixweb.monitoring.simulated_traffic import TrafficOptions, demo_plan, simulate_traffic
 from helixweb.planning.models import Plan
 from planner import PlannerError
 
