@@ -13,7 +13,7 @@ from helixweb.common.api import UnknownAddressView
 from helixweb.common.rest.docs import api_docs
 from helixweb.deployment import api as deployment
 from helixweb.deployment import process_api
-from helixweb.deployment.site_weights import SiteWeightsView
+from helixweb.deployment.process_api import SiteWeightsView
 from helixweb.inventory import api as inventory
 from helixweb.inventory.as_code.api import ExportView, ImportView
 from helixweb.monitoring import api as monitoring

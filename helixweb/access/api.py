@@ -27,8 +27,7 @@ from helixweb.common.api_keys import MOST_NETWORKS, checked_networks
 from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import PAGING
-from helixweb.common.rest.operations import answers, post
-from helixweb.common.rest.views import RestMixin, RestView
+from helixweb.common.rest.views import RestMixin, RestView, answers, post
 from helixweb.common.rest.viewsets import CreateViewSet, DeleteViewSet, UpdateViewSet
 from helixweb.common.serializers import RowKey, ShownOnce, StrictFieldsMixin, checked
 

@@ -1,27 +1,77 @@
-"""REST: events as they happen, as a stream (SSE) or, where streams cannot be read, by long poll."""
+"""Events as they happen: for pages as a stream (SSE), over REST so too or, where streams cannot be
+read, by long poll. A user may read only the topics of rows that they may see."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.http import HttpResponseBase, StreamingHttpResponse
+from django.apps import apps
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from helixweb.access.needs import OWN, needs
-from helixweb.access.topics import listen
+from helixweb.access.rights import is_still_admitted, rights_of_request
+from helixweb.access.roles import NO_ROLE
+from helixweb.access.roles_of_holders import topic_of
+from helixweb.access.scope import cluster_of
 from helixweb.common import broadcaster, open_streams
 from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
 from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import Place
+from helixweb.common.queries import parsed_id
 from helixweb.common.rest.rendering import JsonRenderer
 from helixweb.common.rest.views import RestView
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.common.sse import EventStreamRenderer, counted, event_stream
+
+# Model of the rows that a topic `kind:id` names.
+MODELS = {
+    "cluster": "inventory.Cluster",
+    "metrics": "inventory.Cluster",
+    "node": "inventory.Node",
+    "plan-run": "planning.PlanRun",
+    "model-mix": "planning.ModelMix",
+    "deployment": "deployment.Deployment",
+}
+
+
+def listen(request: HttpRequest, topics: Sequence[str]) -> Ending:
+    """The event that ends a stream of these topics. Raises ValidationError for topics that the
+    user may not read."""
+    began = broadcaster.latest_place()  # before the rights are checked
+    refused = unheard(topics, request)
+    if not topics or refused:
+        message = f"There is no topic {', '.join(refused)[:200]!r}, or you may not hear it; "
+        message += "name topics of rows that you may see, such as cluster:1,plan-run:2."
+        raise ValidationError({"topics": [message]})
+    return Ending(topic=topic_of(int(request.user.pk or 0)), since=began)
+
+
+def unheard(topics: Iterable[str], request: HttpRequest) -> list[str]:
+    """Topics that do not exist or that the user may not read at this moment. Checked again during a
+    stream, as rights may change."""
+    topics = list(topics)
+    if not is_still_admitted(request):
+        return topics
+    rights = rights_of_request(request)
+    refused = []
+    for topic in topics:
+        kind, _, text = topic.partition(":")
+        pk = parsed_id(text) if kind in MODELS else None
+        if pk is None:
+            refused.append(topic)
+        elif rights.site == NO_ROLE:
+            cluster = cluster_of(apps.get_model(MODELS[kind]), pk=pk)
+            if cluster is None or rights.on(cluster) == NO_ROLE:
+                refused.append(topic)
+    return refused
+
 
 LONGEST_WAIT_S = 60.0
 MAX_TOPICS = 100
@@ -167,3 +217,12 @@ async def _frames(
         return [] if is_over else frames
     finally:
         BROADCASTER.unsubscribe(subscription)
+
+
+@needs(OWN)
+def events(request: HttpRequest) -> HttpResponseBase:
+    """`?topics=a,b`: one stream a page; it ends when one's roles change, and is asked for again."""
+    # Pages that were refused ask without topics when they may.
+    open_streams.check(int(request.user.pk or 0))
+    topics = [word for word in request.GET.get("topics", "").split(",") if word]
+    return event_stream(request, topics, ending=listen(request, topics))

@@ -3,19 +3,19 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
-from helixweb.access import pages, sso_pages, views
+from helixweb.access import events_api, login, pages
 from helixweb.access.login import PasswordLogin
 from helixweb.access.needs import OWN, needs
 from helixweb.common.views import preferences, texts
 
 urlpatterns = [
     path("login/", PasswordLogin.as_view(), name="login"),
-    path("login/sso/", sso_pages.begin, name="sso-begin"),
-    path("login/sso/callback/", sso_pages.callback, name="sso-callback"),
+    path("login/sso/", login.begin, name="sso-begin"),
+    path("login/sso/callback/", login.callback, name="sso-callback"),
     path("logout/", needs(change=OWN)(LogoutView.as_view()), name="logout"),
     path("settings/", needs(OWN, OWN)(preferences), name="settings"),
     path("texts.js", needs(OWN)(texts), name="texts"),
-    path("events", views.events, name="events"),
+    path("events", events_api.events, name="events"),
     path("settings/users/", pages.users, name="users"),
     path("settings/users/<int:pk>/", pages.user, name="user"),
     path("settings/users/<int:pk>/keep-out", pages.keep_out, name="user-keep-out"),

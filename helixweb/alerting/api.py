@@ -10,7 +10,7 @@ from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.alerting import deliveries, services
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, DeliveryAttempt, Silence
 from helixweb.common.refusals import Conflict
-from helixweb.common.rest.operations import post
+from helixweb.common.rest.views import post
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import ShownOnce, ShownSerializer, StrictFieldsMixin
 from helixweb.inventory.api import RowViewSet

@@ -12,7 +12,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils.translation import gettext_noop
 
 from helixweb.alerting.kinds import Kind
-from helixweb.charts.quantities import age_text
+from helixweb.charts.chart import age_text
 from helixweb.common.models import ApiKey
 from helixweb.common.sentences import sentence
 from helixweb.deployment.links import working_links

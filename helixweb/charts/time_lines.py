@@ -8,13 +8,13 @@ from typing import Any
 from helixweb.charts.chart import (
     Chart,
     axes_layout,
+    duration_text,
     figure_json,
     number_text,
     plain,
     tokens_per_s,
     trace,
 )
-from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 
 # A table of more moments is not read.

@@ -1,19 +1,24 @@
 """Pages of lists: filtered by their address, a page of rows at a time; and lists as files."""
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from itertools import chain
 from typing import Any
 
 import django_filters
+from django import forms
+from django.contrib import messages
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 
 from helixweb.common.events import latest_id
+from helixweb.common.refusals import Refused
 from helixweb.common.spreadsheets import cell
+from planner import PlannerError
 
 ROWS_PER_PAGE = 50
 
@@ -101,3 +106,15 @@ def csv_file(
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
+
+
+@contextmanager
+def refusals_shown(request: HttpRequest, form: forms.Form | None = None) -> Iterator[None]:
+    """Context manager: turns refusals into errors of the form, or a message on the next page."""
+    try:
+        yield
+    except (Refused, PlannerError) as error:
+        if form is None:
+            messages.error(request, str(error))
+        else:
+            form.add_error(None, str(error))

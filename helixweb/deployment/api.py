@@ -11,8 +11,7 @@ from rest_framework.serializers import BaseSerializer
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.options import OptionsSerializer, options_from
-from helixweb.common.rest.operations import answers, get, post
-from helixweb.common.rest.views import RestView
+from helixweb.common.rest.views import RestView, answers, get, post
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
 from helixweb.common.serializers import CreatedBy, RowKey, ShownSerializer, StrictFieldsMixin
 from helixweb.deployment.backends import check_backend

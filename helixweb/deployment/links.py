@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 from pydantic import TypeAdapter
 
 from helixweb.access.scope import WHOLE_SITE
-from helixweb.charts.quantities import bit_rate_text
+from helixweb.charts.chart import bit_rate_text
 from helixweb.deployment.announcing import announce, wake_coordinators
 from helixweb.deployment.coordinators import reports_on, senders_of
 from helixweb.deployment.joint_report import sent_bytes

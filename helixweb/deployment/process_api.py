@@ -1,6 +1,7 @@
 """REST for agents and coordinators; they dial out, so this is all they need of the web.
 
-Bodies are the messages of runtime.protocol.control.
+Bodies are the messages of runtime.protocol.control. Checkpoints of the site's models folder are
+served as the hub serves them: a node fetches the tensors of its layers here before it asks the hub.
 """
 
 import json
@@ -8,18 +9,19 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
 from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import authentication, exceptions, permissions
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import NotFound, ParseError, ValidationError
 from rest_framework.permissions import AllowAny
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -31,12 +33,14 @@ from helixweb.common.auth import bearer
 from helixweb.common.problems import TooLarge
 from helixweb.common.rest.views import RestView
 from helixweb.common.sse import EventStreamRenderer
+from helixweb.deployment.models import LIVE, STANDING, Deployment, Profiling
 from helixweb.deployment.node_log import record_log
 from helixweb.deployment.profiling import follow_profiling
 from helixweb.deployment.services import desired, observing
 from helixweb.deployment.services.deploying import follow_addresses
 from helixweb.deployment.services.observing import Heartbeats
 from helixweb.deployment.streams import desired_stream, unset_of
+from helixweb.inventory.hub import WHOLE_FILES, commit_of, find_folder, is_served
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services.endpoint_claims import is_of_this_machine
 from helixweb.inventory.services.joining import register
@@ -46,6 +50,7 @@ from helixweb.inventory.services.presence import (
     update_identity,
 )
 from helixweb.inventory.services.reachability import follow_reach
+from runtime.checkpoints.hub_names import SITE, parse_hub_name
 from runtime.protocol.checkpoint_looks import LOOKS_PARAMETER
 from runtime.protocol.complaints import complaint
 from runtime.protocol.control import (
@@ -343,3 +348,57 @@ def _takes_looks(request: Request) -> bool:
     if value not in ("true", "false"):
         raise ValidationError({LOOKS_PARAMETER: f"It is {value!r}; send true or false."})
     return value == "true"
+
+
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+_MOST_BYTES = 4 << 20  # of one answer: clients ask for the rest
+
+
+class SiteWeightsView(ProcessView):
+    """A file of a checkpoint below HELIX_MODELS_DIR, or a range of it; of tensors ranges only.
+
+    Served to the processes of clusters that deploy the model, or measure a node for it.
+    """
+
+    @for_processes(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    def get(self, request: Request, model: str, revision: str, file: str) -> HttpResponse:
+        folder = find_folder(model)
+        if folder is None or not _is_ordered(self.process, folder):
+            raise NotFound(f"This site has no model {model[:120]!r} in its models folder.")
+        commit = commit_of(folder)
+        path = folder / file
+        if revision not in (SITE, commit) or not is_served(path):
+            raise NotFound(f"This site has no {file} of revision {revision} of {model}.")
+        asked = _RANGE.fullmatch(request.headers.get("Range", ""))
+        size = path.stat().st_size
+        if asked is None:
+            if file not in WHOLE_FILES:
+                raise ParseError(f"{file} is served by range; send Range: bytes=first-last.")
+            answer = HttpResponse(path.read_bytes(), content_type="application/octet-stream")
+        else:
+            first, last = int(asked[1]), min(int(asked[2]), size - 1)
+            last = min(last, first + _MOST_BYTES - 1)
+            if first > last:
+                return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
+            with path.open("rb") as opened:
+                opened.seek(first)
+                part = opened.read(last + 1 - first)
+            answer = HttpResponse(part, status=206, content_type="application/octet-stream")
+            answer["Content-Range"] = f"bytes {first}-{last}/{size}"
+        answer["X-Repo-Commit"] = commit
+        answer["ETag"] = f'"{commit}-{file}"'
+        return answer
+
+
+def _is_ordered(process: Node | Coordinator, folder: Path) -> bool:
+    """True if a deployment or a measurement of the cluster of `process` needs this model."""
+    deployed = Deployment.unscoped.filter(cluster=process.cluster_id, status__in=LIVE)
+    measured = Profiling.unscoped.filter(node__cluster=process.cluster_id, state__in=STANDING)
+    for checkpoint in {
+        *deployed.values_list("checkpoint", flat=True),
+        *measured.values_list("model__checkpoint", flat=True),
+    }:
+        name = parse_hub_name(checkpoint)
+        if find_folder(checkpoint if name is None else name.repository) == folder:
+            return True
+    return False

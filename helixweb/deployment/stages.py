@@ -9,9 +9,9 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
+from helixweb.charts.bars import memory_bars
 from helixweb.charts.chart import MOST_ROWS, Chart
-from helixweb.charts.memory_bars import memory_bars
-from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.charts.timelines import PhaseSpan, phase_timeline
 from helixweb.deployment.coordinators import lost_stages
 from helixweb.deployment.models import (
     LIVE,

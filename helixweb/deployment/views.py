@@ -15,8 +15,7 @@ from rest_framework import serializers
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common.options import form_field, initial_of, options_from
-from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import by_htmx, follows_events, form_page, page_of
+from helixweb.common.pages import by_htmx, follows_events, form_page, page_of, refusals_shown
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.common.refusals import Conflict
 from helixweb.deployment.api import DeployRequestSerializer

@@ -16,7 +16,7 @@ from helixweb.common.parsers import DocumentParser
 from helixweb.common.queries import parsed_id
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import ordered_columns
-from helixweb.common.rest.operations import get, post
+from helixweb.common.rest.views import get, post
 from helixweb.common.rest.viewsets import CreateViewSet, DeleteViewSet, EditViewSet, ReadViewSet
 from helixweb.inventory.as_code import importing
 from helixweb.inventory.models import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from helixweb.charts.quantities import bytes_text
+from helixweb.charts.chart import bytes_text
 from helixweb.inventory.engines import choice_of
 from helixweb.inventory.models import LanguageModel, Node, Origin, Profile, ProfileVersion
 

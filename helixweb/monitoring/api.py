@@ -9,13 +9,12 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from helixweb.access.needs import VIEWER, needs
-from helixweb.common.rest.operations import answers
-from helixweb.common.rest.views import RestView
+from helixweb.common.rest.views import RestView, answers
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.common.serializers import StrictFieldsMixin
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
-from helixweb.monitoring.agreement import Quantity
+from helixweb.monitoring.agreement import Quantity, agreement_of
 from helixweb.monitoring.bottleneck import Limit
 from helixweb.monitoring.history import (
     FIELDS,
@@ -26,7 +25,6 @@ from helixweb.monitoring.history import (
 )
 from helixweb.monitoring.models import NUMBERS, MetricSample, TracedRequest
 from helixweb.monitoring.moment import Moment, finding_of
-from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.request_pages import RequestFilter
 from helixweb.monitoring.services import traced_requests
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from helixweb.charts.quantities import bit_rate_text
+from helixweb.charts.chart import bit_rate_text
 from helixweb.monitoring.cluster_load import LinkLoad, Load, NodeLoad
 
 # A node that computes this much of the time has no more to give.

@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from helixweb.charts.quantities import bytes_text
+from helixweb.charts.chart import bytes_text
 from helixweb.common.models import ApiKey
 from helixweb.deployment.models import STANDING, Deployment, LatestReport, Profiling, Status
 from helixweb.deployment.profiling import nodes_to_measure, nodes_without_profile

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from helixweb.charts.chart import Chart
-from helixweb.charts.latency_heat import latency_heat
+from helixweb.charts.heat_maps import latency_heat
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
 from helixweb.common.json_fields import member
 from helixweb.deployment.models import Deployment

@@ -13,10 +13,10 @@ from django.core.cache import cache
 from django.utils.translation import get_language, gettext_noop
 from django.utils.translation import gettext as _
 
+from helixweb.charts.bars import FlowShare, NodeShare, flow_share, node_bars
 from helixweb.charts.chart import Chart, percent
-from helixweb.charts.live_flow import load_flow, measured_flow
+from helixweb.charts.flow_diagrams import load_flow, measured_flow
 from helixweb.charts.plan_graph import PlanGraph
-from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, node_bars
 from helixweb.deployment.links import live_links, planned_flows, weights_of
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster, Node

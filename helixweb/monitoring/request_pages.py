@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from helixweb.access.needs import VIEWER, needs
-from helixweb.charts.gantt import gantt
+from helixweb.charts.timelines import gantt
 from helixweb.common.pages import by_htmx, list_page
 from helixweb.deployment.models import LatestReport
 from helixweb.inventory.forms import CLUSTER_FILTER

@@ -21,12 +21,12 @@ from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.losses import outage_of
 from helixweb.inventory.models import Cluster, NodeState
 from helixweb.inventory.node_list import state_counts_by_cluster
+from helixweb.monitoring.agreement import agreement_of
 from helixweb.monitoring.chat_proxy import ChatRefused, answer_chat, endpoints_of
 from helixweb.monitoring.checklist import checklist, has_served
 from helixweb.monitoring.history import SILENT_AFTER_S, with_newest
 from helixweb.monitoring.history_view import KIND_TITLES, RANGES, Range, heat, history
 from helixweb.monitoring.moment import Moment, finding_of, node_charts
-from helixweb.monitoring.predictions import agreement_of
 from helixweb.planning.models import Plan
 from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
 from helixweb.planning.stored import stored_plan

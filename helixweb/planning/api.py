@@ -20,7 +20,7 @@ from helixweb.common.own_turns import in_own_turn
 from helixweb.common.pagination import Pages
 from helixweb.common.refusals import Conflict
 from helixweb.common.rest.lists import PAGING
-from helixweb.common.rest.operations import answers, get, post
+from helixweb.common.rest.views import answers, get, post
 from helixweb.common.rest.viewsets import ReadViewSet
 from helixweb.planning import serializers
 from helixweb.planning.comparing import NothingToCompare, compare, plans_to_compare
@@ -36,7 +36,6 @@ from helixweb.planning.serializers import (
 from helixweb.planning.services import (
     explaining,
     mixing,
-    replanning,
     simulating,
     solving,
     starting,
@@ -105,7 +104,7 @@ class PlanRunViewSet(ReadViewSet[PlanRun]):
     @post(PlanRunSerializer, takes=serializers.AdoptionSerializer, status=201)
     def adopt(self, run: PlanRun, point: int) -> PlanRun:
         """Make a plan of another of a replanning's answers; it comes as a finished run."""
-        return replanning.adopt_point(run, point, user=self.request.user)
+        return starting.adopt_point(run, point, user=self.request.user)
 
     @extend_schema(responses=serializers.IncumbentSerializer(many=True))
     @action(detail=True, filter_backends=[])
@@ -148,15 +147,15 @@ class PlanViewSet(ReadViewSet[Plan]):
     def replan(self, plan: Plan, options: dict[str, Any], **asked: Any) -> PlanRun:
         """Queue a search around this plan on the cluster as it is now, moving few bytes."""
         if "objective" not in dict(self.request.data).get("options", {}):
-            options |= replanning.objective_of(plan)
-        return replanning.start_replan(
+            options |= starting.objective_of(plan)
+        return starting.start_replan(
             plan, **asked, options=options_from_json(options), user=self.request.user
         )
 
     @get(serializers.UnmovedSerializer, in_turn=True)
     def unmoved(self, plan: Plan) -> Any:
         """What this plan's placement carries on the cluster as it is now, no layer moved."""
-        return replanning.unmoved(plan, now=timezone.now())
+        return starting.unmoved(plan, now=timezone.now())
 
     @get(
         ComparisonSerializer, of_row=False, in_turn=True,

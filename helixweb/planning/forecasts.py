@@ -4,7 +4,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from helixweb.charts.share_bars import NodeShare, link_bars, node_bars
+from helixweb.charts.bars import NodeShare, link_bars, node_bars
 from helixweb.planning.expected import output_forecasts
 from helixweb.planning.models import Plan
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure

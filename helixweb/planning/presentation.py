@@ -6,12 +6,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from helixweb.charts.bars import bottlenecks, utilisation
 from helixweb.charts.chart import Chart
-from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.incumbent_curve import CurveGoal, incumbent_curve
+from helixweb.charts.curves import CurveGoal, incumbent_curve, moved_bytes
+from helixweb.charts.flow_diagrams import flow_diagram
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.moved_bytes import moved_bytes
-from helixweb.charts.utilisation import bottlenecks, utilisation
 from helixweb.planning.incumbents import placement_of
 from helixweb.planning.models import Explanation, Incumbent, Plan, PlanRun, value_of_point
 from helixweb.planning.objectives import AXIS_UNITS, objective_figure

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from helixweb.charts.quantities import bytes_text
+from helixweb.charts.chart import bytes_text
 from helixweb.demo.local_cluster import LocalNode
 from helixweb.demo.processes import Processes
 from runtime.checkpoints.safetensors_header import read_entries

@@ -16,22 +16,30 @@ import pytest
 from django.template.loader import render_to_string
 
 import helixweb.charts
+from helixweb.charts.bars import (
+    FlowShare,
+    NodeShare,
+    bottlenecks,
+    flow_share,
+    link_bars,
+    memory_bars,
+    node_bars,
+    utilisation,
+)
 from helixweb.charts.chart import Chart, figure_json, plain, shortened, trace
-from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.gantt import gantt
-from helixweb.charts.incumbent_curve import CurveGoal, incumbent_curve
-from helixweb.charts.latency_heat import latency_heat
+from helixweb.charts.curves import (
+    CurveGoal,
+    SpeedCurve,
+    incumbent_curve,
+    moved_bytes,
+    speed_curves,
+)
+from helixweb.charts.flow_diagrams import flow_diagram, load_flow, measured_flow
+from helixweb.charts.heat_maps import MatrixCell, latency_heat, network_matrix
 from helixweb.charts.layer_map import layer_map
-from helixweb.charts.live_flow import load_flow, measured_flow
-from helixweb.charts.memory_bars import memory_bars
-from helixweb.charts.moved_bytes import moved_bytes
-from helixweb.charts.network_matrix import MatrixCell, network_matrix
-from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
 from helixweb.charts.plan_graph import PlanGraph
-from helixweb.charts.share_bars import FlowShare, NodeShare, flow_share, link_bars, node_bars
-from helixweb.charts.speed_curves import SpeedCurve, speed_curves
 from helixweb.charts.time_lines import Marker, between, latency, small, time_lines
-from helixweb.charts.utilisation import bottlenecks, utilisation
+from helixweb.charts.timelines import PhaseSpan, gantt, phase_timeline
 from helixweb.common.plotly_finder import FOLDER, NAME, map_style_id
 from helixweb.planning.models import Incumbent
 from helixweb.planning.objectives import objective_figure

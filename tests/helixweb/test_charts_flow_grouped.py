@@ -4,8 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from helixweb.charts.flow_diagram import flow_diagram
-from helixweb.charts.live_flow import measured_flow
+from helixweb.charts.flow_diagrams import flow_diagram, measured_flow
 from helixweb.charts.plan_graph import GROUPED_FROM, PlanGraph
 from planner.checked_plan import checked_plan
 from planner.domain.placement import LayerRange, Placement

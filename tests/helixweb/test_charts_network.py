@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from helixweb.charts.network_matrix import MatrixCell, network_matrix
-from helixweb.charts.quantities import age_text, bit_rate_text, bytes_text, duration_text
+from helixweb.charts.chart import age_text, bit_rate_text, bytes_text, duration_text
+from helixweb.charts.heat_maps import MatrixCell, network_matrix
 from helixweb.inventory.models import Link
 from helixweb.inventory.network import Network
 from planner.domain.cluster import COORDINATOR

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helixweb.charts.phase_timeline import PhaseSpan, phase_timeline
+from helixweb.charts.timelines import PhaseSpan, phase_timeline
 from helixweb.deployment.models import Status
 from helixweb.deployment.settling import (
     NodeReport,

@@ -10,7 +10,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.charts.live_flow import FULL_COLOUR, IDLE_COLOUR, NOTHING, load_flow, measured_flow
+from helixweb.charts.flow_diagrams import (
+    FULL_COLOUR,
+    IDLE_COLOUR,
+    NOTHING,
+    load_flow,
+    measured_flow,
+)
 from helixweb.charts.plan_graph import PlanGraph
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.history import latency_columns, points, roll_up, smallest_step_s

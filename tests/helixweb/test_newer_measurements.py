@@ -11,7 +11,7 @@ from helixweb.inventory.models import Cluster, Profile
 from helixweb.inventory.services import measured_links, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.newer_measurements import NewerMeasurements, newer_measurements
-from helixweb.planning.services import replanning, starting
+from helixweb.planning.services import starting
 from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.plan_options import PlanOptions
@@ -93,12 +93,12 @@ def test_a_run_that_goes_on_is_as_old_as_the_first(plan: Plan, user: Any, cluste
 def test_an_answer_of_a_replanning_that_is_adopted_later_is_as_old_as_the_replanning(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
-    run = replanning.start_replan(
+    run = starting.start_replan(
         plan, options=PlanOptions(time_limit_s=0.5), budget_bytes=None, user=user
     )
     jobs.attempt_job(run)
     measure_link(cluster)
-    adopted = replanning.adopt_point(PlanRun.unscoped.get(pk=run.pk), 0, user=user)
+    adopted = starting.adopt_point(PlanRun.unscoped.get(pk=run.pk), 0, user=user)
     assert newer_measurements(adopted.plan) is not None
 
 

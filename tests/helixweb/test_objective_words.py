@@ -1,6 +1,6 @@
 """What a run makes large, in words and on the curve."""
 
-from helixweb.charts.incumbent_curve import CurveGoal, incumbent_curve
+from helixweb.charts.curves import CurveGoal, incumbent_curve
 from helixweb.planning.models import Incumbent
 from helixweb.planning.objectives import objective_figure
 

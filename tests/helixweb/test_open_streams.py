@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.test import AsyncClient, Client
 
-from helixweb.access import topics
+from helixweb.access import events_api
 from helixweb.access.models import Grant
 from helixweb.access.roles import Role
 from helixweb.common import api_keys, broadcaster, events, open_streams
@@ -149,7 +149,7 @@ def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
 ) -> None:
     """Once it is known who asks and before it is looked at what they may hear, or after that and
     before anybody listens."""
-    asked = topics.unheard
+    asked = events_api.unheard
 
     def unheard(named: Any, request: Any) -> list[str]:
         if when == "before":
@@ -163,7 +163,7 @@ def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
 
     @async_to_sync
     async def scenario() -> bool:
-        monkeypatch.setattr(topics, "unheard", unheard)
+        monkeypatch.setattr(events_api, "unheard", unheard)
         client = AsyncClient()
         if address == PAGES:
             client.cookies = cookies
@@ -196,7 +196,7 @@ def test_places_are_taken_before_it_is_asked_what_may_be_heard(
         return ["it"]
 
     monkeypatch.setattr(broadcaster, "latest_place", latest_place)
-    monkeypatch.setattr(topics, "unheard", unheard)
+    monkeypatch.setattr(events_api, "unheard", unheard)
     for address in (PAGES, REST):
         said.clear()
         assert reader.browser.get(address, reader.topics).status_code == 400

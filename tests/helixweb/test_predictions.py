@@ -22,12 +22,12 @@ from helixweb.monitoring.agreement import (
     Compared,
     NodeSteps,
     Quantity,
+    agreement_of,
     figure,
     mean_tokens,
 )
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
 from helixweb.monitoring.predicting import predict_live
-from helixweb.monitoring.predictions import agreement_of
 from helixweb.monitoring.refining import refine_profiles
 from helixweb.planning.services.simulating import forecast_from_json
 from planner.domain.instance import InstanceTimes, PlannedInstance

@@ -6,7 +6,7 @@ import pytest
 
 from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Profile
-from helixweb.inventory.profile_view import profile_speed, profiles_memory
+from helixweb.inventory.views.profiles import profile_speed, profiles_memory
 from planner.serialization import problem_from_dict
 
 

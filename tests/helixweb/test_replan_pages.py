@@ -13,7 +13,7 @@ from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.inventory.services import problems
 from helixweb.planning.incumbents import plan_of
 from helixweb.planning.models import Plan, PlanRun
-from helixweb.planning.services import replanning
+from helixweb.planning.services import starting
 from planner.domain.placement import LayerRange, Placement
 from planner.plan_options import PlanOptions
 from planner.replanning.compute_replan import unmoved_score, zero_moves
@@ -43,7 +43,7 @@ def replanned(run: PlanRun) -> PlanRun:
 
 
 def test_the_answers_rise_in_bytes_and_flow_and_start_with_no_move(plan: Plan, user: Any) -> None:
-    run = replanned(replanning.start_replan(plan, options=FOUND_SOON, budget_bytes=None, user=user))
+    run = replanned(starting.start_replan(plan, options=FOUND_SOON, budget_bytes=None, user=user))
     points = run.replan.points
     moved = [point["moved_bytes"] for point in points]
     flows = [point["flow_tokens_per_s"] for point in points]
@@ -68,7 +68,7 @@ def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
             cluster.links.filter(source=name).delete()
             cluster.links.filter(target=name).delete()
             cluster.nodes.filter(name=name).delete()
-    run = replanning.start_replan(plan, options=options, budget_bytes=0.0, user=user)
+    run = starting.start_replan(plan, options=options, budget_bytes=0.0, user=user)
     jobs.attempt_job(run)
     assert fresh(run).status == "failed"
     contains(run.error, "within 0 B of moved layers", "so allow that much")
@@ -77,7 +77,7 @@ def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
 def test_another_answer_becomes_a_plan_of_its_own(
     plan: Plan, user: Any, api: APIClient, browser: Client
 ) -> None:
-    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    run = replanned(starting.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     shows(browser.get(f"/plans/{run.pk}/"), "What moved bytes bring", "Make it a plan")
     answer = browser.post(f"/plans/{run.pk}/adopt", {"point": "0"})
     adopted = PlanRun.unscoped.latest("pk")
@@ -118,8 +118,8 @@ def test_an_adopted_answer_keeps_nodes_apart(plan: Plan, cluster: Cluster, user:
     )
     plan.document = plan_to_dict(found)
     plan.save()
-    run = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
-    adopted = replanning.adopt_point(run, 0, user=user)
+    run = replanned(starting.start_replan(plan, options=OPTIONS, budget_bytes=0.0, user=user))
+    adopted = starting.adopt_point(run, 0, user=user)
     assert plan_from_dict(adopted.plan.document).placement == apart
 
 
@@ -166,7 +166,7 @@ def test_rest_replans_and_shows_the_answers(plan: Plan, api: APIClient) -> None:
 def test_a_plan_is_replanned_by_its_own_objective(
     plan: Plan, user: Any, api: APIClient, browser: Client
 ) -> None:
-    served = replanned(replanning.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
+    served = replanned(starting.start_replan(plan, options=OPTIONS, budget_bytes=None, user=user))
     page = browser.get(f"/plans/by-id/{served.plan.pk}/replan").content.decode()
     assert '<option value="decode" selected>' in page
     unmoved = api.get(f"/api/v1/plans/{served.plan.pk}/unmoved/").json()

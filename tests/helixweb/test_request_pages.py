@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from helixweb.charts.gantt import gantt
+from helixweb.charts.timelines import gantt
 from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring import services
 from helixweb.monitoring.models import TracedRequest

@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client, RequestFactory
 
-from helixweb.access.forms import GrantForm
+from helixweb.access.pages import GrantForm
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster

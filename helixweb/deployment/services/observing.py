@@ -35,7 +35,7 @@ from helixweb.deployment.settling import settle
 from helixweb.deployment.signals import report_received
 from helixweb.inventory.models import Coordinator, Node, NodeState, lost_after
 from helixweb.inventory.services.checkpoint_reading import record_looks
-from helixweb.inventory.services.link_orders import LinkOrders, link_orders
+from helixweb.inventory.services.measured_links import LinkOrders, link_orders
 from helixweb.inventory.services.presence import record_all_seen, record_left, record_seen
 from helixweb.inventory.services.reachability import keep_reach
 from runtime.protocol.control import CoordinatorReport, Heartbeat, ObservedState, StageStats

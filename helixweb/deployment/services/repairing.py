@@ -25,25 +25,22 @@ from helixweb.deployment.coordinators import observed
 from helixweb.deployment.models import OPEN, SERVING, Deployment, NodeAssignment, Repair
 from helixweb.deployment.services.deploying import DeployRefused, deploy
 from helixweb.deployment.services.draining import draining_names, is_held_up
-from helixweb.deployment.services.instance_repairs import (
-    answer_of,
-    has_instances,
-    options_for,
-    search_options,
-)
 from helixweb.deployment.services.losses import (
     Changed,
+    answer_of,
     changes_of,
+    has_instances,
     is_about,
     left_out,
+    options_for,
+    search_options,
     stops_service,
 )
 from helixweb.inventory.models import Node, NodeState, Replanning
 from helixweb.inventory.node_list import in_state
 from helixweb.inventory.services.presence import was_told_to_end
 from helixweb.planning.models import Plan, PlanRun, Replan, value_of_point
-from helixweb.planning.services.replanning import adopt_point, start_replan
-from helixweb.planning.services.starting import start_plan_run
+from helixweb.planning.services.starting import adopt_point, start_plan_run, start_replan
 from planner import PlannerError
 from runtime.protocol.phases import Phase
 

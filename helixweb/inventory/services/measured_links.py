@@ -1,13 +1,20 @@
-"""Stores measurements of links. They never overwrite what a user entered."""
+"""Orders to a cluster's processes to try and measure links, read for all of them at once; and
+stored measurements, which never overwrite what a user entered."""
 
+import hmac
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import filterfalse
 from statistics import median
 
-from helixweb.inventory.link_sampling import Pair
+from django.conf import settings
+from django.core.cache import cache
+
+from helixweb.inventory.link_sampling import Member, Pair, orders
 from helixweb.inventory.models import (
     BY_PEOPLE,
     Cluster,
@@ -16,15 +23,128 @@ from helixweb.inventory.models import (
     Node,
     Origin,
     RegionLink,
+    lost_after,
 )
 from helixweb.inventory.services.errors import NameTaken
-from helixweb.inventory.services.link_orders import (
-    ends_of_links,
-    members_of,
-    regions_by_people,
-)
 from helixweb.inventory.services.records import create, update
-from runtime.protocol.reach import MeasuredLink
+from runtime.protocol.reach import MOST_ENDPOINTS, LinksToMeasure, MeasuredLink, Reach
+
+LOOKED_UP_EVERY_S = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOrders:
+    """Data endpoints of a cluster's online processes. `weights`: endpoints at which nodes serve
+    weights, by their data endpoints. `dialled`: endpoints to which each process measures, by its
+    own endpoint."""
+
+    key: str
+    coordinators: tuple[str, ...]
+    nodes: tuple[str, ...]
+    weights: Mapping[str, str]
+    dialled: Mapping[str, tuple[str, ...]]
+
+    def to_reach(self, process: Node | Coordinator) -> tuple[str, ...]:
+        """Endpoints to try: all others', data ports first. Coordinators skip other coordinators
+        and ports for weights."""
+        if isinstance(process, Coordinator):
+            return self.nodes[:MOST_ENDPOINTS]
+        own = {process.data_endpoint, self.weights.get(process.data_endpoint)}
+        every = (*self.coordinators, *self.nodes, *self.weights.values())
+        return tuple(filterfalse(own.__contains__, every))[:MOST_ENDPOINTS]
+
+    def to_measure(self, process: Node | Coordinator) -> LinksToMeasure:
+        """The links that it measures by dialling; others know it by the same key."""
+        dialled = self.dialled.get(process.data_endpoint, ())
+        return LinksToMeasure(key=self.key, endpoints=dialled[:MOST_ENDPOINTS])
+
+
+def link_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
+    """Looked up once in a turn for all processes of the cluster."""
+    known: LinkOrders | None = cache.get(_cache_key(cluster_id, now))
+    return known or look_up_orders(cluster_id, now=now)
+
+
+def look_up_orders(cluster_id: int, *, now: datetime) -> LinkOrders:
+    """The same as of now."""
+    members = members_of(cluster_id, now=now)
+    secret = settings.SECRET_KEY.encode()
+    heard = [one for one in members if one.heard and one.endpoint]
+    found = LinkOrders(
+        key=hmac.digest(secret, f"links of {cluster_id}".encode(), "sha256").hex(),
+        coordinators=tuple(one.endpoint for one in heard if one.is_coordinator),
+        nodes=tuple(one.endpoint for one in heard if not one.is_coordinator),
+        weights={one.endpoint: place for one in heard if (place := one.weights_endpoint)},
+        dialled=orders(ends_of_links(members), is_known=_known_pairs(cluster_id, members)),
+    )
+    cache.set(_cache_key(cluster_id, now), found, timeout=2 * LOOKED_UP_EVERY_S)
+    return found
+
+
+def _cache_key(cluster_id: int, now: datetime) -> str:
+    return f"link-orders-2-{cluster_id}-{turn_of(now)}"  # 1: without `weights`
+
+
+def turn_of(at: datetime) -> int:
+    """Equal for two moments between which nothing is looked up again."""
+    return int(at.timestamp() // LOOKED_UP_EVERY_S)
+
+
+def members_of(cluster_id: int, *, now: datetime) -> list[Member]:
+    """Coordinators, then nodes, in the order in which they joined."""
+    found = []
+    for kind, region in ((Coordinator, "cluster__coordinator_region"), (Node, "region")):
+        is_coordinator = kind is Coordinator
+        rows = kind.unscoped.filter(cluster=cluster_id, joined_at__isnull=False).order_by("pk")
+        found += [
+            Member(
+                name=name,
+                is_coordinator=is_coordinator,
+                region=place,
+                endpoint=endpoint,
+                heard=seen_at is not None and now - seen_at <= lost_after(),
+                joined_at=joined_at,
+                # Was checked when it came; earlier releases do not say whether they listen.
+                reach=Reach.model_construct(**{"listens": is_coordinator, **reach}),
+            )
+            for name, place, endpoint, seen_at, joined_at, reach in rows.values_list(
+                "name", region, "data_endpoint", "last_seen_at", "joined_at", "reach"
+            )
+        ]
+    return found
+
+
+def ends_of_links(members: Sequence[Member]) -> list[Member]:
+    """Plans know one coordinator: of several the first."""
+    first = next((one for one in members if one.is_coordinator), None)
+    return [one for one in members if one is first or not one.is_coordinator]
+
+
+def regions_by_people(cluster_id: int) -> frozenset[Pair]:
+    """Pairs of regions whose links have values that a user entered."""
+    links = RegionLink.unscoped.filter(cluster=cluster_id, origin__in=BY_PEOPLE)
+    return frozenset(links.values_list("source", "target"))
+
+
+def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member, Member], bool]:
+    """Returns a predicate: a user entered the link from one to the other, or it was measured since
+    both joined."""
+    joined = {member.end: member.joined_at for member in members}
+    regions = regions_by_people(cluster_id)
+    known: set[Pair] = set()
+    rows = Link.unscoped.filter(cluster=cluster_id).exclude(origin=Origin.ESTIMATED)
+    for source, target, origin, at in rows.values_list("source", "target", "origin", "recorded_at"):
+        is_since = at is not None and all(
+            at >= joined[name] for name in (source, target) if name in joined
+        )
+        if origin in BY_PEOPLE or is_since:
+            known.add((source, target))
+
+    def is_known(source: Member, target: Member) -> bool:
+        return (source.region, target.region) in regions or (source.end, target.end) in known
+
+    return is_known
+
 
 # What differs less from the measurement before is the same link.
 SAME_RATIO = 0.1

@@ -18,14 +18,14 @@ from helixweb.common.sentences import sentence
 from helixweb.inventory.link_sampling import REFUSED, Member
 from helixweb.inventory.models import Coordinator, Node
 from helixweb.inventory.services.joining import announce
-from helixweb.inventory.services.link_orders import (
+from helixweb.inventory.services.measured_links import (
     LinkOrders,
     link_orders,
     look_up_orders,
     members_of,
+    record_measured,
     turn_of,
 )
-from helixweb.inventory.services.measured_links import record_measured
 from helixweb.words import gettext
 from runtime.protocol.endpoints import parse_endpoint
 from runtime.protocol.reach import (

@@ -3,7 +3,7 @@
 from django import template
 from django.utils.translation import gettext as _
 
-from helixweb.charts.quantities import age_text, bit_rate_text, bytes_text, duration_text
+from helixweb.charts.chart import age_text, bit_rate_text, bytes_text, duration_text
 from helixweb.inventory.network import RegionPair
 
 register = template.Library()

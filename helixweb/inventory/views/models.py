@@ -16,7 +16,6 @@ from helixweb.inventory.engines import engine_groups
 from helixweb.inventory.fits import fits_of_facts, fits_of_models
 from helixweb.inventory.forms import numbers_of
 from helixweb.inventory.models import LanguageModel, Node, Profile
-from helixweb.inventory.profile_view import profiles_memory
 from helixweb.inventory.services import checkpoint_reading
 from helixweb.inventory.services.checkpoint_reading import (
     NEEDED_NUMBERS,
@@ -25,6 +24,7 @@ from helixweb.inventory.services.checkpoint_reading import (
     read_checkpoint,
 )
 from helixweb.inventory.views.editing import ResourcePages
+from helixweb.inventory.views.profiles import profiles_memory
 
 _HAVE_DEFAULTS = ("token_bytes", "max_context_tokens", "engine")
 

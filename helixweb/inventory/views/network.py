@@ -12,9 +12,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from helixweb.access.needs import VIEWER, needs
-from helixweb.charts.chart import Chart
-from helixweb.charts.network_matrix import MatrixCell, Measure, network_matrix
-from helixweb.charts.quantities import age_text
+from helixweb.charts.chart import Chart, age_text
+from helixweb.charts.heat_maps import MatrixCell, Measure, network_matrix
 from helixweb.common.pages import follows_events, page_of
 from helixweb.inventory.forms import LinkForm, RegionLinkForm, SharedBandwidthForm
 from helixweb.inventory.models import Cluster, Link, RegionLink, SharedBandwidth

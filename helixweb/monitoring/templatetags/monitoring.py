@@ -5,8 +5,7 @@ from typing import Any
 from django import template
 from django.utils import timezone
 
-from helixweb.charts.chart import UNKNOWN
-from helixweb.charts.quantities import duration_text
+from helixweb.charts.chart import UNKNOWN, duration_text
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Node
 from helixweb.monitoring.history import FIELDS

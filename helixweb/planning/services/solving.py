@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import planner
-from helixweb.charts.quantities import bytes_text
+from helixweb.charts.chart import bytes_text
 from helixweb.common import jobs
 from helixweb.common.jobs import Lease
 from helixweb.planning import incumbents

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from helixweb.charts.quantities import duration_text
+from helixweb.charts.chart import duration_text
 from helixweb.planning.models import Plan
 from helixweb.planning.templatetags.humanize_numbers import tokens_per_s
 from planner import PlanForecast, SimulatedFigures

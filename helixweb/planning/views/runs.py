@@ -14,8 +14,14 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import jobs
 from helixweb.common.own_turns import in_own_turn
-from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import by_htmx, follows_events, form_page, list_page, page_of
+from helixweb.common.pages import (
+    by_htmx,
+    follows_events,
+    form_page,
+    list_page,
+    page_of,
+    refusals_shown,
+)
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.engines import left_out
 from helixweb.inventory.forms import CLUSTER_FILTER, MODEL_FILTER

@@ -16,8 +16,7 @@ from django.utils.translation import gettext_noop
 from helixweb.access.needs import OPERATOR, VIEWER, needs
 from helixweb.common import jobs
 from helixweb.common.own_turns import in_own_turn
-from helixweb.common.page_refusals import refusals_shown
-from helixweb.common.pages import by_htmx, follows_events, form_page
+from helixweb.common.pages import by_htmx, follows_events, form_page, refusals_shown
 from helixweb.common.queries import parsed_id, query_id
 from helixweb.inventory.models import Cluster
 from helixweb.planning.comparing import (
@@ -40,7 +39,7 @@ from helixweb.planning.models import ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.objectives import objective_figure
 from helixweb.planning.options import DEFAULTS
 from helixweb.planning.presentation import explanation_of, num_node_kinds
-from helixweb.planning.services import explaining, mixing, replanning, simulating, starting
+from helixweb.planning.services import explaining, mixing, simulating, starting
 from helixweb.planning.what_if import answer_what_if
 from planner import PlannerError, PlanOptions
 
@@ -178,7 +177,7 @@ def replan_plan(request: HttpRequest, plan: Plan) -> HttpResponse:
     form = ReplanForm(request.POST, cluster=cluster) if request.method == "POST" else None
     if form is not None and form.is_valid():
         with refusals_shown(request, form):
-            run = replanning.start_replan(
+            run = starting.start_replan(
                 plan,
                 options=form.plan_options(),
                 budget_bytes=form.cleaned_data["budget_bytes"],
@@ -195,7 +194,7 @@ def replan_adopt(request: HttpRequest, run: PlanRun) -> HttpResponse:
     """Make a plan of another of a replanning's answers, and show it."""
     number = parsed_id(request.POST.get("point", ""))
     with refusals_shown(request):
-        adopted = replanning.adopt_point(run, -1 if number is None else number, user=request.user)
+        adopted = starting.adopt_point(run, -1 if number is None else number, user=request.user)
         return redirect("plan-run", adopted.pk)
     return redirect("plan-run", run.pk)
 
@@ -203,7 +202,7 @@ def replan_adopt(request: HttpRequest, run: PlanRun) -> HttpResponse:
 def _standing(plan: Plan) -> dict[str, Any]:
     """Context: changes, and the value without moves, or why there is none."""
     try:
-        found = replanning.unmoved(plan, now=timezone.now())
+        found = starting.unmoved(plan, now=timezone.now())
     except PlannerError as error:
         return {"search": None, "standing_error": str(error)}
     return found | {

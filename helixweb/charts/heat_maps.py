@@ -1,8 +1,10 @@
-"""Bandwidth or latency of every directed pair as a heat map; the links of the plan are outlined."""
+"""Heat maps: bandwidth or latency of every directed pair, the links of the plan outlined; and
+latencies over time, by interval: bands would hide bimodal distributions."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 from typing import Literal
 
@@ -11,13 +13,15 @@ from helixweb.charts.chart import (
     Chart,
     Legend,
     Trace,
+    bit_rate_text,
+    duration_text,
     figure_json,
     height_for_rows,
+    percent,
     plain,
     shortened,
     trace,
 )
-from helixweb.charts.quantities import bit_rate_text, duration_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop
 
@@ -75,7 +79,7 @@ def network_matrix(
     in_use = any(cell.in_use for cell in cells.values())
     return Chart(
         figure=figure_json([_heatmap(names, cells, measure)], _layout(names, cells)),
-        summary=_summary(cells, measure, possible),
+        summary=_network_summary(cells, measure, possible),
         columns=(
             _("From"), _("Links out"), _("Slowest"), _("Median"), _("Fastest"),
             _("Largest latency"),
@@ -154,7 +158,7 @@ def _layout(names: Sequence[str], cells: Cells) -> dict[str, object]:
     }
 
 
-def _summary(cells: Cells, measure: Measure, possible: int | None) -> str:
+def _network_summary(cells: Cells, measure: Measure, possible: int | None) -> str:
     if not cells:
         return _("No two nodes are connected yet.")
     values = [cell.value(measure) for cell in cells.values()]
@@ -184,3 +188,69 @@ def _row(name: str, out: Sequence[MatrixCell]) -> tuple[str | int, ...]:
         *(bit_rate_text(rate) for rate in (min(rates), median(rates), max(rates))),
         duration_text(max(cell.latency_s for cell in out)),
     )
+
+
+def latency_heat(
+    times: Sequence[datetime],
+    counts: Sequence[Sequence[int] | None],
+    *,
+    bounds_s: Sequence[float],
+) -> Chart:
+    """Each step has its start and the counts up to every bound and above the last; None: unknown.
+
+    A column's colour is each interval's share of it, so that quiet hours can be read as well.
+    """
+    labels = [f"≤ {duration_text(bound)}" for bound in bounds_s]
+    labels.append(f"> {duration_text(bounds_s[-1])}")
+    known = [column for column in counts if column is not None]
+    used = [index for index in range(len(labels)) if any(column[index] for column in known)]
+    rows = range(min(used), max(used) + 1) if used else range(0)
+    shown = [labels[row] for row in rows]
+    heatmap = trace(
+        "heatmap",
+        x=[time.isoformat() for time in times],
+        y=shown,
+        z=[[column[row] / sum(column) if column and sum(column) else None for column in counts]
+           for row in rows],
+        customdata=[[column[row] if column else 0 for column in counts] for row in rows],
+        zmin=0,
+        zmax=1,
+        colorscale="Cividis",
+        showscale=True,
+        colorbar={
+            "title": {"text": _("share"), "side": "right"},
+            "tickformat": ".0%",
+            "thickness": 10,
+        },
+        hoverongaps=False,
+        hovertemplate="%{x|%H:%M:%S}, %{y}: %{z:.1%} (%{customdata})<extra></extra>",
+    )  # fmt: skip
+    layout = {
+        "uirevision": "heat",
+        "margin": {"l": 8, "r": 8, "t": 12, "b": 36},
+        # Without a time the axis would begin in the year 2000. Few horizontal labels: tilted ones
+        # are cut off on a phone.
+        "xaxis": {"type": "date", "visible": bool(shown), "tickangle": 0, "nticks": 5},
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": shown},
+    }
+    totals = {labels[row]: sum(column[row] for column in known) for row in rows}
+    return Chart(
+        figure=figure_json([heatmap], layout),
+        summary=_latency_summary(totals),
+        columns=(_("Latency"), _("Count"), _("Share")),
+        rows=tuple(
+            (label, total, percent(total / sum(totals.values()))) for label, total in totals.items()
+        ),
+    )
+
+
+def _latency_summary(totals: dict[str, int]) -> str:
+    whole = sum(totals.values())
+    if not whole:
+        return _("Nothing was measured in this time.")
+    most = max(totals, key=lambda label: totals[label])
+    return _("%(count)s measured; most, %(share)s, took %(interval)s.") % {
+        "count": f"{whole:,}",
+        "share": f"{totals[most] / whole:.0%}",
+        "interval": most,
+    }

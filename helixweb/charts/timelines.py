@@ -1,25 +1,27 @@
-"""Timeline of one request: a row for every stage and link it passed, its tokens on top."""
+"""Timelines: one request, with a row for every stage and link it passed, its tokens on top; and the
+phases of a deployment's nodes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from helixweb.charts.chart import (
     Chart,
     Legend,
     Trace,
+    duration_text,
     percent,
     plain,
     row_bars,
     rows_figure,
     trace,
 )
-from helixweb.charts.quantities import duration_text
 from helixweb.words import gettext as _
 from helixweb.words import gettext_noop, ngettext
 from planner import COORDINATOR
 from runtime.protocol.request_trace import RequestTrace, TracePart, TraceRow
 
 # Okabe-Ito; what belongs to the prompt is hatched as well.
-COLOURS = {
+PART_COLOURS = {
     "queue": "#999999",
     "lost": "#D55E00",
     "wait": "#E69F00",
@@ -51,11 +53,11 @@ def gantt(request: RequestTrace) -> Chart:
     rows, whole_s = _rows(request), request.e2e_s
     kinds = [
         (kind, phase)
-        for kind in COLOURS
+        for kind in PART_COLOURS
         for phase in PHASES
         if any((row.kind, row.phase) == (kind, phase) and row.spans for row in request.rows)
     ]
-    traces = [_bars(request, kind, phase) for kind, phase in kinds]
+    traces = [_request_bars(request, kind, phase) for kind, phase in kinds]
     if request.token_times_s:
         traces.append(_tokens(rows[0], request.token_times_s))
     return Chart(
@@ -67,7 +69,7 @@ def gantt(request: RequestTrace) -> Chart:
             width=LEAST_WIDTH_PX,
             barmode="overlay",
         ),
-        summary=_summary(request),
+        summary=_request_summary(request),
         columns=(_("Where"), _("What"), _("Of"), _("Times"), _("Seconds"), _("Share")),
         rows=tuple(
             (
@@ -81,7 +83,7 @@ def gantt(request: RequestTrace) -> Chart:
             for part in request.parts
         ),
         legend=tuple(
-            Legend(colour=COLOURS[kind], label=_(TITLES[kind]))
+            Legend(colour=PART_COLOURS[kind], label=_(TITLES[kind]))
             for kind in dict.fromkeys(kind for kind, _phase in kinds)
         ),
     )
@@ -101,7 +103,7 @@ def _place(of: TracePart | TraceRow) -> str:
     return of.node if of.to is None else f"{of.node} → {of.to}"
 
 
-def _bars(request: RequestTrace, kind: str, phase: str) -> Trace:
+def _request_bars(request: RequestTrace, kind: str, phase: str) -> Trace:
     shared = kind in _AT_COORDINATOR
     spans = [
         (_place(row), span)
@@ -116,7 +118,7 @@ def _bars(request: RequestTrace, kind: str, phase: str) -> Trace:
         name=_(TITLES[kind]) if shared else f"{_(TITLES[kind])} ({_(PHASES[phase])})",
         base=[span[0] for _place, span in spans],
         marker={
-            "color": COLOURS[kind],
+            "color": PART_COLOURS[kind],
             "line": {"width": 0},
             "pattern": {"shape": "/" if phase == "prompt" and not shared else "", "size": 5},
         },
@@ -147,7 +149,7 @@ def _tokens(row: str, tokens_s: Sequence[float]) -> Trace:
     )
 
 
-def _summary(request: RequestTrace) -> str:
+def _request_summary(request: RequestTrace) -> str:
     """The three largest parts in words."""
     largest = sorted(request.parts, key=lambda part: -part.seconds)[:3]
     words = [
@@ -165,3 +167,91 @@ def _summary(request: RequestTrace) -> str:
 
 def _share(seconds: float, whole_s: float) -> str:
     return percent(seconds / whole_s if whole_s > 0 else 0.0)
+
+
+# Okabe-Ito, with a word on every bar that is wide enough and in the legend.
+PHASE_COLOURS = {
+    "waiting": "#999999",
+    "idle": "#C9CED6",
+    "loading": "#E69F00",
+    "ready": "#009E73",
+    "stopping": "#56B4E9",
+    "failed": "#D55E00",
+    "lost": "#CC79A7",
+}
+
+# A message may be long; the table below the chart has it whole.
+LONGEST_NOTE = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSpan:
+    """A node was in `phase` from `begin_s` to `end_s`, seconds after the deployment began."""
+
+    node: str
+    phase: str
+    begin_s: float
+    end_s: float
+    note: str = ""
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.begin_s
+
+
+def phase_timeline(spans: Sequence[PhaseSpan]) -> Chart:
+    """One row per node in the order they come, one colour per phase."""
+    nodes = list(dict.fromkeys(span.node for span in spans))
+    of_phase = {phase: [span for span in spans if span.phase == phase] for phase in PHASE_COLOURS}
+    return Chart(
+        figure=rows_figure(
+            [_phase_bars(phase, shown) for phase, shown in of_phase.items() if shown],
+            nodes,
+            x=_("seconds since the deployment began"),
+            has_legend=True,
+            xaxis={"rangemode": "tozero", "zeroline": False},
+            barmode="overlay",
+        ),
+        summary=_phases_summary(spans, nodes),
+        columns=(_("Node"), _("Phase"), _("From (s)"), _("For (s)"), _("Note")),
+        rows=tuple(
+            (
+                span.node,
+                _(span.phase),
+                round(span.begin_s, 1),
+                round(span.duration_s, 1),
+                span.note,
+            )
+            for span in spans
+        ),
+    )
+
+
+def _phase_bars(phase: str, spans: Sequence[PhaseSpan]) -> Trace:
+    said = f": {_(phase)}, %{{customdata[1]:.1f}} s<br>%{{customdata[2]}}<extra></extra>"
+    return row_bars(
+        [span.node for span in spans],
+        [span.duration_s for span in spans],
+        [[plain(span.node), span.duration_s, plain(span.note[:LONGEST_NOTE])] for span in spans],
+        name=_(phase),
+        base=[span.begin_s for span in spans],
+        marker={"color": PHASE_COLOURS[phase]},
+        hovertemplate="%{customdata[0]}" + said,
+    )
+
+
+def _phases_summary(spans: Sequence[PhaseSpan], nodes: Sequence[str]) -> str:
+    """The time until every node was ready, or how many are; then the nodes that are lost now."""
+    in_order = sorted(spans, key=lambda span: span.begin_s)
+    newest = {span.node: span.phase for span in in_order}
+    ready_s = {span.node: span.begin_s for span in reversed(in_order) if span.phase == "ready"}
+    said = {"ready": len(ready_s), "nodes": len(nodes)}
+    text = _("%(ready)s of %(nodes)s nodes have been ready so far.") % said
+    if nodes and len(ready_s) == len(nodes):
+        longest = f"{max(ready_s.values()):.1f}"
+        text = _("All %(nodes)s nodes were ready after %(longest)s s.") % {
+            "nodes": len(nodes),
+            "longest": longest,
+        }
+    lost = ", ".join(node for node in nodes if newest[node] == "lost")
+    return f"{text} {_('Lost: %(names)s.') % {'names': lost}}" if lost else text

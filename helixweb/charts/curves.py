@@ -1,18 +1,25 @@
-"""Progress of a plan run over time: objective, flow and bound (Helix Fig. 12)."""
+"""Curves: objective, flow and bound of a plan run over time (Helix Fig. 12), the Pareto front of a
+replanning's answers, and tokens/s against the number of layers held."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
 from helixweb.charts.chart import (
+    PALETTE,
     Chart,
+    Legend,
     Trace,
     axes_layout,
+    bytes_text,
     figure_json,
     number_text,
+    plain,
     rate_text,
     tokens_per_s,
     trace,
+    whole_ticks,
 )
 from helixweb.words import gettext as _
 
@@ -126,7 +133,7 @@ def incumbent_curve(
     title = () if goal is None else (f"{_(goal.name)} ({_(goal.unit)})",)
     return Chart(
         figure=figure_json(traces, layout),
-        summary=_summary(points, goal),
+        summary=_curve_summary(points, goal),
         columns=(
             _("Time (s)"), *title, _("Flow (tokens/s)"), _("Bound (tokens/s)"), _("Placer"),
         ),
@@ -143,7 +150,7 @@ def incumbent_curve(
     )  # fmt: skip
 
 
-def _summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
+def _curve_summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
     if not points:
         return _("No placement has been found yet.")
     last = points[-1]
@@ -164,3 +171,147 @@ def _summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
     if last.upper_bound_tokens_per_s is None:
         return _("%(text)s; no bound is proven yet.") % {"text": text}
     return bounded % {"text": text, "bound": tokens_per_s(last.upper_bound_tokens_per_s)}
+
+
+_SYMBOLS = ("", "■", "◆", "✚", "✖")  # Plotly's first ones; circles need none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedCurve:
+    """The entry at index j - 1 is with j layers held; what was not measured is dashed."""
+
+    name: str
+    tokens_per_s: tuple[float, ...]
+    is_measured: bool
+
+
+def speed_curves(curves: Sequence[SpeedCurve]) -> Chart:
+    """Speed by layers on a logarithmic scale: it falls about as one over the layers."""
+    styles = [
+        (PALETTE[number % len(PALETTE)], number // len(PALETTE) % len(_SYMBOLS))
+        for number in range(len(curves))
+    ]
+    traces = [
+        trace(
+            "scatter",
+            name=plain(curve.name),
+            mode="lines+markers",
+            x=list(range(1, len(curve.tokens_per_s) + 1)),
+            y=list(curve.tokens_per_s),
+            line={"color": colour, "width": 2, "dash": "solid" if curve.is_measured else "dot"},
+            marker={"size": 5, "symbol": symbol},
+            hovertemplate=f"%{{x}}: %{{y:,.0f}} tokens/s<extra>{plain(curve.name)}</extra>",
+        )
+        for curve, (colour, symbol) in zip(curves, styles, strict=True)
+    ]
+    longest = max((len(curve.tokens_per_s) for curve in curves), default=0)
+    layout = axes_layout(
+        _("layers held"),
+        height=320,
+        uirevision="speed",
+        xaxis={"rangemode": "tozero", **whole_ticks(longest)},
+        yaxis={
+            "title": {"text": _("tokens/s")},
+            "type": "log",
+            "dtick": "D2",
+            "tickformat": ",.0f",
+        },
+    )
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_speed_summary(curves),
+        columns=(_("Layers held"), *(curve.name for curve in curves)),
+        rows=tuple(
+            (layers, *map(rate_text, speeds))
+            for layers, speeds in enumerate(
+                zip_longest(*(curve.tokens_per_s for curve in curves)), start=1
+            )
+        ),
+        # In HTML, which finds room on a phone; where colours come again, with the points' symbol.
+        legend=tuple(
+            Legend(colour=colour, label=f"{curve.name} {_SYMBOLS[symbol]}".rstrip())
+            for curve, (colour, symbol) in zip(curves, styles, strict=True)
+            if len(curves) > 1
+        ),
+    )
+
+
+def _speed_summary(curves: Sequence[SpeedCurve]) -> str:
+    known = [curve for curve in curves if curve.tokens_per_s]
+    if not known:
+        return _("No profile says how fast a node is.")
+    fastest = max(known, key=lambda curve: curve.tokens_per_s[0])
+    measured = sum(curve.is_measured for curve in known)
+    speed = tokens_per_s(fastest.tokens_per_s[0])
+    return _(
+        "Fastest with one layer: %(name)s, %(speed)s tokens/s; %(measured)s of "
+        "%(count)s measured here (solid), the others dotted."
+    ) % {"name": fastest.name, "speed": speed, "measured": measured, "count": len(known)}
+
+
+GB = 1e9
+
+
+Answer = Mapping[str, Any]  # "moved_bytes", "figure" (with plotted), "method", "placement"
+
+
+def moved_bytes(
+    answers: Sequence[Answer], *, chosen: Mapping[str, Any] | None, title: str
+) -> Chart:
+    """Marks for the answers, fewest bytes first, over steps: what so many bytes buy at most; that
+    with the placement that was `chosen` is marked. `title` names the figures."""
+
+    def marks(shown: Sequence[Answer], **more: Any) -> dict[str, Any]:
+        return trace(
+            "scatter",
+            x=[answer["moved_bytes"] / GB for answer in shown],
+            y=[answer["figure"].plotted for answer in shown],
+            **more,
+        )
+
+    traces = [
+        marks(
+            answers,
+            name=_("answers"),
+            mode="lines+markers",
+            customdata=[answer["method"] for answer in answers],
+            line={"shape": "hv", "color": "var(--accent)", "width": 2},
+            marker={"size": 7, "color": "var(--accent)"},
+            hovertemplate="%{x:,.4g} GB: %{y:,.4g}, %{customdata}<extra></extra>",
+        ),
+        marks(
+            [answer for answer in answers if answer["placement"] == chosen],
+            name=_("this plan"),
+            mode="markers",
+            marker={"size": 14, "symbol": "circle-open", "color": "var(--warn)"},
+            hoverinfo="skip",
+        ),
+    ]
+    layout = axes_layout(
+        _("GB of layers that nodes load again"),
+        has_legend=True,
+        xaxis={"rangemode": "tozero"},
+        yaxis={"title": {"text": title}, "rangemode": "tozero"},
+    )
+    return Chart(
+        figure=figure_json(traces, layout),
+        summary=_answers_summary(answers),
+        columns=(_("Moved"), title, _("Found by")),
+        rows=tuple(
+            (bytes_text(answer["moved_bytes"]), answer["figure"].text, answer["method"])
+            for answer in answers
+        ),
+    )
+
+
+def _answers_summary(answers: Sequence[Answer]) -> str:
+    if not answers:
+        return _("No answer has been found yet.")
+    text = _("%(figure)s with %(moved_bytes)s moved")
+    words = [
+        text % {"figure": answer["figure"], "moved_bytes": bytes_text(answer["moved_bytes"])}
+        for answer in (answers[0], answers[-1])
+    ]
+    if len(answers) == 1:
+        return _("One answer: %(least)s.") % {"least": words[0]}
+    return _("From %(least)s to %(most)s.") % {"least": words[0], "most": words[1]}

@@ -1,23 +1,30 @@
-"""Shares between 0 and 1 as horizontal bars: of nodes, of their part of the flow, of links."""
+"""Horizontal bars: shares between 0 and 1 of nodes, of their part of the flow and of links; flow
+against capacity, with what limits a plan in words; and memory by component."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from helixweb.charts.chart import (
     MOST_BARS,
+    PALETTE,
     SHARES,
     Chart,
+    Legend,
     Trace,
+    bit_rate_text,
+    bytes_text,
+    of_capacity,
     percent,
     plain,
     row_bars,
     rows_figure,
     shortened,
     those_drawn,
+    tokens_per_s,
 )
-from helixweb.charts.quantities import bit_rate_text
 from helixweb.words import gettext as _
-from planner import LinkForecast
+from helixweb.words import gettext_noop
+from planner import SINK, SOURCE, LinkForecast, Plan, Problem
 
 # Two bars a node, axis and legend.
 PAIR_HEIGHT_PX = 34
@@ -180,3 +187,154 @@ def _busiest_link(ordered: Sequence[LinkForecast]) -> str:
     if len(ordered) <= MOST_LINKS:
         return f"{text}."
     return _("%(text)s; the %(shown)s busiest are shown.") % {"text": text, "shown": MOST_LINKS}
+
+
+def utilisation(problem: Problem, plan: Plan) -> Chart:
+    """One bar per node, the busiest on top; nodes of the min cut are red and say so.
+
+    Of more than `MOST_BARS` nodes only the busiest.
+    """
+    nodes = plan.flow.nodes
+    names = sorted(nodes, key=lambda name: (-nodes[name].utilisation, name))[:MOST_BARS]
+    cut = set(plan.flow.min_cut.nodes)
+    shares = [nodes[name].utilisation for name in names]
+    bars = row_bars(
+        names,
+        shares,
+        [f"{plain(name)}: {of_capacity(nodes[name])}" for name in names],
+        text=[
+            f"{share:.0%}" + (_(" · min cut") if name in cut else "")
+            for name, share in zip(names, shares, strict=True)
+        ],
+        marker={"color": ["var(--bad)" if name in cut else "var(--accent)" for name in names]},
+    )
+    full = sum(1 for node in nodes.values() if node.utilisation > 0.999)
+    return Chart(
+        figure=rows_figure([bars], names, x=_("flow ÷ capacity"), xaxis=SHARES),
+        summary=_("%(full)s of %(count)s nodes are used to capacity.")
+        % {"full": full, "count": len(nodes)}
+        + those_drawn("busiest", len(nodes)),
+        columns=(
+            _("Node"), "GPU", _("Flow (tokens/s)"), _("Capacity (tokens/s)"), _("Utilisation"),
+            _("Limits"),
+        ),
+        rows=tuple(
+            (
+                name,
+                problem.profile_of(name).gpu,
+                tokens_per_s(nodes[name].flow_tokens_per_s),
+                tokens_per_s(nodes[name].capacity_tokens_per_s),
+                percent(nodes[name].utilisation),
+                _("min cut") if name in cut else "",
+            )
+            for name in names
+        ),
+    )  # fmt: skip
+
+
+def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """A sentence for every member of the min cut, the one with most capacity first."""
+    cut, flow = plan.flow.min_cut, plan.flow
+    node = _("%(name)s (%(gpu)s): compute limits, %(capacity)s tokens/s with layers %(layers)s.")
+    link = _("%(source)s → %(target)s: the link limits, %(capacity)s tokens/s.")
+    limits = [
+        (
+            flow.nodes[name].capacity_tokens_per_s,
+            node,
+            {
+                "name": name,
+                "gpu": problem.profile_of(name).gpu,
+                "layers": plan.placement.layers[name],
+            },
+        )
+        for name in cut.nodes
+    ]
+    limits += [
+        (
+            edge.capacity_tokens_per_s,
+            link,
+            {"source": _end(edge.source), "target": _end(edge.target)},
+        )
+        for edge in flow.edges
+        if (edge.source, edge.target) in cut.edges
+    ]
+    said = [
+        (-capacity, text % {**names, "capacity": tokens_per_s(capacity)})
+        for capacity, text, names in limits
+    ]
+    return tuple(text for _capacity, text in sorted(said))
+
+
+def _end(name: str) -> str:
+    return _("coordinator") if name in (SOURCE, SINK) else name
+
+
+UNITS = (("GB", 1e9), ("MB", 1e6))  # unit of the axis: that of the longest bar
+# Okabe-Ito colours for used memory; free and unavailable memory is grey.
+_MEMORY_COLOURS = {
+    gettext_noop("weights"): PALETTE[0],
+    gettext_noop("KV cache in use"): PALETTE[1],
+    gettext_noop("KV cache kept for prompts"): PALETTE[6],
+    gettext_noop("KV cache room"): PALETTE[1],
+    gettext_noop("KV cache free"): "var(--flow)",
+    gettext_noop("left for computing"): PALETTE[4],
+    gettext_noop("not for the stage"): "var(--line)",
+    gettext_noop("left"): "var(--line)",
+}
+
+Bars = Mapping[str, Mapping[str, float]]
+
+
+def memory_bars(bars: Bars) -> Chart:
+    """Bars of bytes by component for each name; components of 0 bytes are left out."""
+    longest = max((sum(parts.values()) for parts in bars.values()), default=0.0)
+    unit, unit_bytes = next(one for one in UNITS if longest >= one[1] or one is UNITS[-1])
+    components = dict.fromkeys(part for parts in bars.values() for part in parts)
+    shown = [part for part in components if max(one.get(part, 0.0) for one in bars.values()) > 0]
+    names = list(bars)
+    traces = [
+        row_bars(
+            names,
+            [bars[name].get(part, 0.0) / unit_bytes for name in names],
+            [f"{plain(name)}: {_(part)} {bytes_text(bars[name].get(part, 0.0))}" for name in names],
+            name=_(part),
+            marker={
+                "color": _MEMORY_COLOURS[part],
+                "line": {"width": 1, "color": "var(--surface)"},
+            },
+        )
+        for part in shown
+    ]
+    return Chart(
+        figure=rows_figure(
+            traces,
+            names,
+            x=unit,
+            xaxis={"rangemode": "tozero"},
+            barmode="stack",
+            uirevision="memory",
+        ),
+        summary=_memory_summary(bars),
+        columns=("", *(_(part)[0].upper() + _(part)[1:] for part in shown), _("Together")),
+        rows=tuple(
+            (
+                name,
+                *(bytes_text(parts.get(part, 0.0)) for part in shown),
+                bytes_text(sum(parts.values())),
+            )
+            for name, parts in bars.items()
+        ),
+        # In HTML, which finds room on a phone.
+        legend=tuple(Legend(colour=_MEMORY_COLOURS[part], label=_(part)) for part in shown),
+    )
+
+
+def _memory_summary(bars: Bars) -> str:
+    if not bars:
+        return _("Nothing is known of any memory yet.")
+    if len(bars) > 1:
+        return _("Memory of %(count)s, by component.") % {"count": len(bars)}
+    (parts,) = bars.values()
+    shown = [f"{_(part)} {bytes_text(size)}" for part, size in parts.items() if size > 0]
+    whole = bytes_text(sum(parts.values()))
+    return _("Of %(whole)s: %(parts)s.") % {"whole": whole, "parts": ", ".join(shown)}
