@@ -16,10 +16,9 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from helixweb.access.needs import OWN, needs
-from helixweb.access.rights import is_still_admitted, rights_of_request
 from helixweb.access.roles import NO_ROLE
 from helixweb.access.roles_of_holders import topic_of
-from helixweb.access.scope import cluster_of
+from helixweb.access.scope import cluster_of, is_still_admitted, rights_of_request
 from helixweb.common import broadcaster, open_streams
 from helixweb.common.broadcaster import BROADCASTER, Ending, Frame
 from helixweb.common.connections import returns_connection

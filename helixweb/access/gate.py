@@ -14,9 +14,8 @@ from django.urls import ResolverMatch
 from django.utils.translation import gettext as _
 
 from helixweb.access.needs import Need, declared_by, need_of, needs_of, view_named
-from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import NO_ROLE, Rights, Role
-from helixweb.access.scope import cluster_of
+from helixweb.access.scope import cluster_of, rights_of_request
 
 
 class RoleNeeded(PermissionDenied):

@@ -6,9 +6,8 @@ from typing import Any, Self, TypeVar
 
 from django.db.models import Model, Q, QuerySet
 
-from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import NOTHING, Rights, Role
-from helixweb.access.scope import Scope
+from helixweb.access.scope import Scope, rights_of_request
 
 LineT = TypeVar("LineT", bound=Model)
 # Kinds of lines about what needs more than to see the cluster.

@@ -22,9 +22,9 @@ from django.views.decorators.cache import never_cache
 from helixweb.access import keys, people, roles_of_holders, sessions
 from helixweb.access.models import Grant
 from helixweb.access.needs import ADMIN, OWN, SITE_ADMIN, SITE_VIEWER, VIEWER, needs
-from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
 from helixweb.access.roles_of_holders import NoHolder, holder_named
+from helixweb.access.scope import rights_of_request
 from helixweb.common import auth
 from helixweb.common.api_keys import checked_networks
 from helixweb.common.forms import ScopedForm

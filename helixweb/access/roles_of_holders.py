@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 
 from helixweb.access import audit, guessing
 from helixweb.access.models import Grant
-from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
+from helixweb.access.scope import rights_of_request
 from helixweb.access.signals import rights_changed
 from helixweb.common import events
 from helixweb.common.actor import current_request

@@ -15,7 +15,6 @@ from helixweb.common.rest.views import RestView, answers, get, post
 from helixweb.common.rest.viewsets import DeleteViewSet, ReadViewSet
 from helixweb.common.serializers import CreatedBy, RowKey, ShownSerializer, StrictFieldsMixin
 from helixweb.deployment.backends import check_backend
-from helixweb.deployment.instances import instances_view
 from helixweb.deployment.links import hold_weights, keep_slow_rates, weights_of, working_links
 from helixweb.deployment.log_models import NodeLogLine
 from helixweb.deployment.models import (
@@ -31,7 +30,7 @@ from helixweb.deployment.node_log import KEPT_LINES, log_tail
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
 from helixweb.deployment.services import deploying, draining, repairing
-from helixweb.deployment.stages import timeline_of
+from helixweb.deployment.stages import instances_view, timeline_of
 from helixweb.inventory.models import Cluster, LanguageModel, Node, NodeState
 from helixweb.planning.models import Plan
 from runtime.protocol.engines import Engine

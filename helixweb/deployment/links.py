@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.charts.chart import bit_rate_text
 from helixweb.deployment.announcing import announce, wake_coordinators
-from helixweb.deployment.coordinators import reports_on, senders_of
-from helixweb.deployment.joint_report import sent_bytes
+from helixweb.deployment.coordinators import reports_on, senders_of, sent_bytes
 from helixweb.deployment.models import SERVING, Deployment, LinkWeights
 from helixweb.inventory.models import BY_PEOPLE, Cluster, Link, Origin
 from helixweb.inventory.network import KnownLink, Network

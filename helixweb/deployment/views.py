@@ -26,7 +26,6 @@ from helixweb.deployment.coordinators import (
     endpoint_urls,
     requests_waiting,
 )
-from helixweb.deployment.instances import instances_view
 from helixweb.deployment.links import hold_weights, keep_slow_rates
 from helixweb.deployment.models import SERVING, STANDING, Deployment, Drain, Profiling, Repair
 from helixweb.deployment.node_log import log_view
@@ -34,7 +33,7 @@ from helixweb.deployment.options import DeployOptions
 from helixweb.deployment.profiling import cancel_profiling, measure_cluster, order_profiling
 from helixweb.deployment.services import deploying, desired, draining, losses, orders, repairing
 from helixweb.deployment.settling import refusals_of
-from helixweb.deployment.stages import node_rows, placed_names, timeline_of
+from helixweb.deployment.stages import instances_view, node_rows, placed_names, timeline_of
 from helixweb.inventory.models import Cluster, LanguageModel, Node
 from helixweb.planning.models import Plan
 from planner import options_of

@@ -26,7 +26,7 @@ from helixweb.monitoring.predicting import (
     present_load,
     recent_samples,
 )
-from helixweb.planning.services.simulating import forecast_from_json
+from helixweb.planning.services.studies import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner.roofline import is_estimated
 

@@ -13,7 +13,7 @@ from django.db.models import Avg, F, Q, QuerySet
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment.models import Deployment, Status
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
-from helixweb.planning.services.simulating import forecast_to_json
+from helixweb.planning.services.studies import forecast_to_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner import RUNTIME_POLICY, Forecast, PlannerError, SimulationOptions, simulate
 from planner.workload import Backlog, Lengths

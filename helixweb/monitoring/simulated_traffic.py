@@ -27,7 +27,7 @@ from helixweb.monitoring.services import announce
 from helixweb.planning.incumbents import record_finished_run
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.options import options_to_json
-from helixweb.planning.services.simulating import WatchedEngine, rate_at
+from helixweb.planning.services.studies import WatchedEngine, rate_at
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner import (
     RUNTIME_POLICY,

@@ -15,10 +15,10 @@ from helixweb.common.models import Event
 from helixweb.common.pages import by_htmx, follows_events, page_of
 from helixweb.common.queries import query_id
 from helixweb.common.sentences import in_words
-from helixweb.deployment.instances import instances_view
 from helixweb.deployment.models import LIVE, Deployment
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.losses import outage_of
+from helixweb.deployment.stages import instances_view
 from helixweb.inventory.models import Cluster, NodeState
 from helixweb.inventory.node_list import state_counts_by_cluster
 from helixweb.monitoring.agreement import agreement_of

@@ -34,11 +34,9 @@ from helixweb.planning.serializers import (
     WhatIfSerializer,
 )
 from helixweb.planning.services import (
-    explaining,
-    mixing,
-    simulating,
     solving,
     starting,
+    studies,
 )
 from helixweb.planning.what_if import Edits, answer_what_if
 
@@ -201,7 +199,7 @@ class PlanViewSet(ReadViewSet[Plan]):
     )  # fmt: skip
     def explain(self, plan: Plan, search_s: float) -> Any:
         """Queue an explanation, with a search for each kind of node if seconds are given."""
-        return explaining.explain_again(plan, search_s=search_s)
+        return studies.explain_again(plan, search_s=search_s)
 
 
 @needs(VIEWER, OPERATOR)
@@ -219,7 +217,7 @@ class ModelMixViewSet(ReadViewSet[ModelMix]):
     )  # fmt: skip
     def create(self, models: list[Any], options: dict[str, Any], **asked: Any) -> ModelMix:
         """Queue a plan for each of several models, no two of which use a node."""
-        return mixing.start_model_mix(
+        return studies.start_model_mix(
             weights={row["model"]: row["weight"] for row in models},
             options=options_from_json(options),
             user=self.request.user,
@@ -242,6 +240,6 @@ class SimulationViewSet(ReadViewSet[Simulation]):
     )  # fmt: skip
     def create(self, plan: Plan, **asked: Any) -> Simulation:
         """Queue a simulation of a plan."""
-        return simulating.start_simulation(plan, SimulationRequest(**asked), user=self.request.user)
+        return studies.start_simulation(plan, SimulationRequest(**asked), user=self.request.user)
 
     cancel = _cancel(serializers.SimulationSerializer, "End a simulation; nothing of it is kept.")

@@ -13,9 +13,9 @@ class PlanningConfig(AppConfig):
         planning = "helixweb.planning.services"
         for name, model, work, turn, shown_by in (
             ("search", PlanRun, "solving.solve", "search", "pk"),
-            ("explanation", Explanation, "explaining.explain", "after", "plan__run_id"),
-            ("simulation", Simulation, "simulating.run", "after", "plan__run_id"),
-            ("mix", ModelMix, "mixing.plan_mix", "search", "pk"),
+            ("explanation", Explanation, "studies.explain", "after", "plan__run_id"),
+            ("simulation", Simulation, "studies.run", "after", "plan__run_id"),
+            ("mix", ModelMix, "studies.plan_mix", "search", "pk"),
         ):
             work_of = deferred(f"{planning}.{work}")
             register(Kind(name=name, model=model, work=work_of, turn=turn, shown_by=shown_by))

@@ -9,7 +9,7 @@ from helixweb.common.queries import parsed_id
 from helixweb.planning.expected import offline_simulations
 from helixweb.planning.forecasts import objective_words
 from helixweb.planning.models import Plan
-from helixweb.planning.services.simulating import forecast_from_json
+from helixweb.planning.services.studies import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner import Forecast, PlannerError, moved_layers
 from planner import Plan as DomainPlan

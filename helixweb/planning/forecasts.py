@@ -8,7 +8,7 @@ from helixweb.charts.bars import NodeShare, link_bars, node_bars
 from helixweb.planning.expected import output_forecasts
 from helixweb.planning.models import Plan
 from helixweb.planning.objectives import ObjectiveFigure, objective_figure
-from helixweb.planning.services.simulating import forecast_from_json
+from helixweb.planning.services.studies import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner import Forecast, PlanForecast, instance_nodes, timing_source
 

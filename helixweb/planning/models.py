@@ -274,7 +274,7 @@ class Simulation(JobOfPlan):
 
     Requests always wait ("backlog"), or come at `share` of the prompt and output tokens/s that a
     backlog reaches: `requests_per_s`, one by one ("poisson") or `burst_size` at once ("bursts").
-    `forecast` is what `simulating.forecast_to_json` wrote, null until it has ended.
+    `forecast` is what `studies.forecast_to_json` wrote, null until it has ended.
     """
 
     plan = models.ForeignKey(Plan, on_delete=models.CASCADE, related_name="simulations")

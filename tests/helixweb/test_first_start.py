@@ -20,8 +20,8 @@ from helixweb.inventory.models import Cluster, Coordinator, JoinToken
 from helixweb.operations import first_start, migrating
 from helixweb.operations.backup import tables
 from helixweb.operations.backup.archive import ArchiveReader, table_member
-from helixweb.operations.backup.restoring import save
-from helixweb.operations.migrating import NewerDatabase
+from helixweb.operations.backup.saving import save
+from helixweb.operations.schema_version import NewerDatabase
 
 
 @pytest.mark.django_db

@@ -12,7 +12,7 @@ from django.test import Client
 from helixweb.inventory.models import Cluster
 from helixweb.planning.expected import output_forecast
 from helixweb.planning.models import Simulation
-from helixweb.planning.services.simulating import forecast_to_json
+from helixweb.planning.services.studies import forecast_to_json
 from helixweb.planning.stored import stored_plan
 from planner.domain.instance import PlanMethod
 from tests.helixweb.instance_doubles import Instances

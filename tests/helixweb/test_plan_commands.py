@@ -11,7 +11,7 @@ from helixweb.command_line import exit_codes
 from helixweb.common import jobs
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node, Profile
 from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
-from helixweb.planning.services.simulating import forecast_to_json
+from helixweb.planning.services.studies import forecast_to_json
 from planner.placers.board import Score
 from planner.replanning.answers import ReplanPoint
 from planner.serialization import plan_from_dict

@@ -13,8 +13,8 @@ from helixweb.inventory.models import Cluster
 from helixweb.planning import incumbents
 from helixweb.planning.models import Plan, PlanRun, Simulation
 from helixweb.planning.options import SimulationRequest
-from helixweb.planning.services import simulating
-from helixweb.planning.services.simulating import forecast_from_json
+from helixweb.planning.services import studies
+from helixweb.planning.services.studies import forecast_from_json
 from planner.plan_options import PlanOptions
 from planner.workload.request import InvalidWorkload
 from tests.helixweb.looking import answered, contains, fresh, shows
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def ask(plan: Plan, user: Any, **changed: Any) -> Simulation:
     asked = {"workload": "backlog", "share": None, "burst_size": None, "policy": "runtime"}
     request = SimulationRequest(**{**asked, "seed": 0, **changed})
-    return simulating.start_simulation(plan, request, user=user)
+    return studies.start_simulation(plan, request, user=user)
 
 
 def simulated(row: Simulation) -> Simulation:

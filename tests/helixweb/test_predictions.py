@@ -29,7 +29,7 @@ from helixweb.monitoring.agreement import (
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
 from helixweb.monitoring.predicting import predict_live
 from helixweb.monitoring.refining import refine_profiles
-from helixweb.planning.services.simulating import forecast_from_json
+from helixweb.planning.services.studies import forecast_from_json
 from planner.domain.instance import InstanceTimes, PlannedInstance
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import layer_times_of

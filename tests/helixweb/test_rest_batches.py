@@ -6,8 +6,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
-from helixweb.common.rest.batches import MAX_ITEMS
-from helixweb.common.rest.viewsets import EditViewSet
+from helixweb.common.rest.viewsets import MAX_ITEMS, EditViewSet
 from helixweb.inventory.models import Change, Cluster, Link, Node
 from tests.helixweb.rest_collections import collections
 

@@ -10,8 +10,7 @@ from django.utils import timezone
 from process_doubles import FakeCluster, FakeCoordinator
 
 from helixweb.access.scope import WHOLE_SITE
-from helixweb.deployment.coordinators import change_of, coordinator_says
-from helixweb.deployment.joint_report import joint_report
+from helixweb.deployment.coordinators import change_of, coordinator_says, joint_report
 from helixweb.deployment.models import Deployment, LatestReport, Status
 from helixweb.deployment.services.losses import losses_of
 from helixweb.deployment.settling import settle

@@ -11,8 +11,7 @@ from django.contrib.auth import get_user_model
 
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.rest import handler
-from helixweb.common.rest.bodies import MOST_BYTES, MOST_UNKNOWN_BYTES
-from helixweb.common.rest.handler import Application
+from helixweb.common.rest.handler import MOST_BYTES, MOST_UNKNOWN_BYTES, Application
 from helixweb.inventory.models import Cluster
 from helixweb.inventory.services import presence
 from tests.helixweb.looking import browser_of

@@ -7,8 +7,8 @@ from django import template
 from django.urls import resolve
 
 from helixweb.access import gate
-from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import NO_ROLE, Role
+from helixweb.access.scope import rights_of_request
 
 register = template.Library()
 

@@ -10,7 +10,6 @@ from drf_spectacular.utils import OpenApiParameter
 
 from helixweb.common.problems import CONTENT_TYPE
 from helixweb.common.rest import idempotency
-from helixweb.common.rest.batches import documented_batch
 from helixweb.common.rest.lists import FIELDS, SEARCH, shown_fields
 from helixweb.common.rest.negotiation import ByAccept
 from helixweb.common.rest.views import RestMixin
@@ -20,6 +19,7 @@ from helixweb.common.rest.viewsets import (
     ReadViewSet,
     UpdateViewSet,
     VersionedViewSet,
+    documented_batch,
 )
 
 

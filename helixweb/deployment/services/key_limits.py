@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from helixweb.access.rights import people_on
+from helixweb.access.scope import people_on
 from helixweb.common import key_usage
 from helixweb.common.auth import SERVE
 from helixweb.common.models import ApiKey, KeyUsage

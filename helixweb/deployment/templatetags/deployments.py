@@ -9,13 +9,12 @@ from django.utils import timezone
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.charts.chart import Chart
 from helixweb.deployment import profiling, stages
-from helixweb.deployment.instances import instances_view
 from helixweb.deployment.models import Deployment, Drain
 from helixweb.deployment.node_log import log_view
 from helixweb.deployment.services.deploying import goes_on, options_kept
 from helixweb.deployment.services.desired import current_generation
 from helixweb.deployment.services.obstacles import find_obstacles
-from helixweb.deployment.stages import NodeStage
+from helixweb.deployment.stages import NodeStage, instances_view
 from helixweb.inventory.models import Node
 from helixweb.inventory.stale_profiles import stale_profiles
 

@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from helixweb.access.needs import OPERATOR, VIEWER, needs
-from helixweb.access.rights import rights_of_request
 from helixweb.access.roles import Role
+from helixweb.access.scope import rights_of_request
 from helixweb.common.parsers import DocumentParser, bounded
 from helixweb.common.rest.negotiation import ByFormat
 from helixweb.common.rest.views import RestView

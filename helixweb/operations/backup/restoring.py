@@ -4,15 +4,14 @@ On SQLite a new file takes the place of the old one at the end; on PostgreSQL al
 transaction. A backup of an older version is loaded as it was and migrated then.
 """
 
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from django.conf import settings
 from django.core.management import call_command
-from django.db import DatabaseError, connection, models, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
@@ -21,69 +20,15 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.failures import CommandFailed
 from helixweb.operations.backup import tables
 from helixweb.operations.backup.archive import (
-    FORMAT,
     ArchiveReader,
-    ArchiveWriter,
-    KeptFile,
     Manifest,
-    Table,
     file_member,
     table_member,
 )
-from helixweb.operations.backup.folder import NoBackup, checked_path, kept_files, whole_file
-from helixweb.operations.backup.sealing import Seal
-from helixweb.operations.migrating import backup_before, check_known, is_empty, unknown_migrations
+from helixweb.operations.backup.folder import NoBackup, checked_path, whole_file
+from helixweb.operations.migrating import backup_before, is_empty
 from helixweb.operations.models import Pulse
-from helixweb.versions import product_version
-
-
-def save(
-    *,
-    to: Path,
-    data_dir: Path | None = None,
-    passphrase: str = "",
-    say: Callable[[str], None] = lambda text: None,
-) -> Manifest:
-    """Write the backup while the site runs. Raises OSError, DatabaseError, NewerDatabase."""
-    seal = Seal.fresh(passphrase) if passphrase else None
-    folder = data_dir or settings.DATA_DIR
-    to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with ArchiveWriter.open(to, seal=seal) as writer, tables.one_moment():
-        loader = MigrationLoader(connection)
-        check_known(loader)
-        migrations = tables.applied_by_app(loader)
-        manifest = Manifest(
-            format=FORMAT,
-            version=product_version(),
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            database=connection.vendor,
-            migrations=migrations,
-            tables=[_table(writer, model, say) for model in tables.models_of(loader, migrations)],
-            files=[_file(writer, path, within=folder) for path in kept_files(folder)],
-            salt=seal.salt.hex() if seal else None,
-        )
-        writer.finish(manifest)
-    return manifest
-
-
-def _table(writer: ArchiveWriter, model: type[models.Model], say: Callable[[str], None]) -> Table:
-    label = model._meta.label_lower
-    sha256, rows = writer.add(table_member(label), tables.rows_of(model))
-    say(f"{label}: {rows} rows")
-    return Table(
-        label=label,
-        columns=[field.attname for field in tables.columns_of(model)],
-        rows=rows,
-        sha256=sha256,
-        last_id=tables.last_id(model),
-    )
-
-
-def _file(writer: ArchiveWriter, path: Path, *, within: Path) -> KeptFile:
-    name = path.relative_to(within).as_posix()
-    sha256, _ = writer.add(file_member(name), [path.read_bytes()])
-    return KeptFile(path=name, sha256=sha256, mode=stat.S_IMODE(path.stat().st_mode))
-
+from helixweb.operations.schema_version import unknown_migrations
 
 # A worker that beat so lately may still run.
 _LIVELY = timedelta(seconds=15)

@@ -19,7 +19,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.models import JSONField, Value
 from django.utils.duration import duration_string
 
-from helixweb.operations.migrating import Key, nodes_of
+from helixweb.operations.schema_version import Key, nodes_of
 
 _ROWS_AT_ONCE = 2000
 _ROWS_PER_INSERT = 500

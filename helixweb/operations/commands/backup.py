@@ -30,7 +30,7 @@ def backup(
     --passphrase-file FILE: whose first line encrypts the backup (or set HELIX_BACKUP_PASSPHRASE)
     --json: say what was saved as JSON
     """
-    from helixweb.operations.backup.restoring import save
+    from helixweb.operations.backup.saving import save
     from helixweb.operations.backup.stores import forget_old, fresh_name, store_of
     from helixweb.operations.migrating import is_empty
 

@@ -14,8 +14,9 @@ from redis import Redis, RedisError
 from helixweb.operations import health
 from helixweb.operations.data_folder import DataFolder
 from helixweb.operations.doctor.findings import Finding, failed, note, ok, warning
-from helixweb.operations.migrating import NewerDatabase, is_empty, pending
+from helixweb.operations.migrating import is_empty, pending
 from helixweb.operations.models import Pulse
+from helixweb.operations.schema_version import NewerDatabase
 from helixweb.versions import product_version
 from runtime.protocol.trust import stays_here
 

@@ -39,7 +39,7 @@ from helixweb.planning.models import ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.objectives import objective_figure
 from helixweb.planning.options import DEFAULTS
 from helixweb.planning.presentation import explanation_of, num_node_kinds
-from helixweb.planning.services import explaining, mixing, simulating, starting
+from helixweb.planning.services import starting, studies
 from helixweb.planning.what_if import answer_what_if
 from planner import PlannerError, PlanOptions
 
@@ -68,7 +68,7 @@ def explanation(request: HttpRequest, plan: Plan) -> HttpResponse:
     form = ExplanationForm(request.POST)
     if _is_valid(request, form):
         with refusals_shown(request):
-            explaining.explain_again(plan, **form.cleaned_data)
+            studies.explain_again(plan, **form.cleaned_data)
     return _to_plan(plan)
 
 
@@ -80,7 +80,7 @@ def simulations(request: HttpRequest, plan: Plan) -> HttpResponse:
     form = SimulationForm(request.POST)
     if _is_valid(request, form):
         with refusals_shown(request):
-            simulating.start_simulation(plan, form.request(), user=request.user)
+            studies.start_simulation(plan, form.request(), user=request.user)
             return _to_plan(plan, part="#forecast")
     return _to_plan(plan)
 
@@ -220,7 +220,7 @@ def mix_new(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     form = MixForm(request.POST if request.method == "POST" else None, cluster=cluster)
     if form.is_valid():
         with refusals_shown(request, form):
-            mix = mixing.start_model_mix(
+            mix = studies.start_model_mix(
                 cluster=cluster,
                 weights=form.weights(),
                 options=form.plan_options(),
