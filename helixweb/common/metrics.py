@@ -4,8 +4,9 @@ Labels are names of rows that people made (clusters, nodes) and words of short l
 client sends. Of a family with more lines than `MOST_LINES` the rest is left out, and said so.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from django.apps import apps
@@ -20,6 +21,9 @@ from runtime.protocol.exposition import counter, gauge, page
 
 MOST_LINES = 5000
 Collect = Callable[[datetime, Any], Iterable[Metric]]
+Labels = Mapping[str, str]
+# Name, help, and attributes, each by its labels.
+Table = Sequence[tuple[str, str, Sequence[tuple[Labels, str]]]]
 
 
 def metrics_page(now: datetime, scope: Any) -> bytes:
@@ -54,6 +58,18 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
     events = Event.objects.aggregate(kept=Count("pk"), last=Max("pk"))
     yield gauge("helix_outbox_kept_events", "Events that can be replayed", [({}, events["kept"])])
     yield counter("helix_outbox_events_total", "Events written so far", [({}, events["last"] or 0)])
+
+
+def gauges(table: Table, labelled: Sequence[tuple[Labels, Any]]) -> Iterator[Metric]:
+    """A gauge for each line of the table, with values of these things and their labels."""
+    for name, words, attributes in table:
+        values = [
+            ({**labels, **more}, attrgetter(attribute)(thing))
+            for labels, thing in labelled
+            for more, attribute in attributes
+        ]
+        known = [(labels, None if value is None else float(value)) for labels, value in values]
+        yield gauge(f"helix_{name}", words, known)
 
 
 _UNFINISHED = ("queued", "running")

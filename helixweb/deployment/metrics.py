@@ -2,24 +2,35 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
 from prometheus_client import Metric
 
+from helixweb.common.metrics import Table, gauges
 from helixweb.deployment.links import LiveLink, working_links
 from helixweb.deployment.models import LIVE, OPEN, Deployment, Repair, Status
 from runtime.protocol.exposition import counter, gauge, states
 
-# Name, help and attribute of a LiveLink.
-_OF_LINKS = (
-    ("rtt_seconds", "Round trip of the idle link", "stats.rtt_s"),
-    ("queueing_seconds", "How much longer the last round trip took", "stats.queueing_s"),
-    ("waiting_bytes", "Waits to be sent", "stats.waiting_bytes"),
-    ("in_flight_bytes", "Sent and not answered", "stats.in_flight_bytes"),
-    ("stalled", "1 while what was sent is not answered", "stats.stalled"),
-    ("slow", "1 while a link clearly does less than the plan counts on", "slow"),
-)
+OF_LINKS: Table = [
+    (
+        "link_bandwidth_bytes_per_second",
+        "What a link does, and what the plan counts on",
+        [
+            ({"kind": "measured"}, "stats.bandwidth_bytes_per_s"),
+            ({"kind": "planned"}, "planned_bytes_per_s"),
+        ],
+    )
+] + [
+    (f"link_{name}", words, [({}, attribute)])
+    for name, words, attribute in (
+        ("rtt_seconds", "Round trip of the idle link", "stats.rtt_s"),
+        ("queueing_seconds", "How much longer the last round trip took", "stats.queueing_s"),
+        ("waiting_bytes", "Waits to be sent", "stats.waiting_bytes"),
+        ("in_flight_bytes", "Sent and not answered", "stats.in_flight_bytes"),
+        ("stalled", "1 while what was sent is not answered", "stats.stalled"),
+        ("slow", "1 while a link clearly does less than the plan counts on", "slow"),
+    )
+]
 
 
 def collect(now: datetime, scope: Any) -> Iterator[Metric]:
@@ -57,24 +68,7 @@ def _of_links(cluster: str, rows: list[LiveLink]) -> Iterator[Metric]:
     pairs = [
         ({"cluster": cluster, "source": row.source, "target": row.target}, row) for row in rows
     ]
-    yield gauge(
-        "helix_link_bandwidth_bytes_per_second",
-        "What a link does, and what the plan counts on",
-        [
-            ({**labels, "kind": kind}, rate)
-            for labels, row in pairs
-            for kind, rate in (
-                ("measured", row.stats.bandwidth_bytes_per_s),
-                ("planned", row.planned_bytes_per_s),
-            )
-        ],
-    )
-    for name, words, attribute in _OF_LINKS:
-        read = attrgetter(attribute)
-        values = [
-            (labels, None if read(row) is None else float(read(row))) for labels, row in pairs
-        ]
-        yield gauge(f"helix_link_{name}", words, values)
+    yield from gauges(OF_LINKS, pairs)
     yield counter(
         "helix_link_bytes_total",
         "Sent: decodes and control urgently, prompts in bulk",

@@ -1,19 +1,15 @@
 """Prometheus metrics of serving clusters, by the same code as the monitor."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
 from prometheus_client import Metric
 
+from helixweb.common.metrics import Table, gauges
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.moment import Moment
-from runtime.protocol.exposition import gauge
 
-Labels = Mapping[str, str]
-# Name, help, and attributes, each by its labels.
-Table = Sequence[tuple[str, str, Sequence[tuple[Labels, str]]]]
 OF_SAMPLE: Table = (
     (
         "cluster_simulated",
@@ -78,19 +74,8 @@ def collect(now: datetime, scope: Any) -> Iterator[Metric]:
     for cluster in Cluster.objects.within(scope).order_by("name"):
         moment, labels = Moment(cluster, now), {"cluster": cluster.name}
         if moment.sample is not None:
-            yield from _gauges(OF_SAMPLE, [(labels, moment.sample)])
+            yield from gauges(OF_SAMPLE, [(labels, moment.sample)])
         if moment.serving is not None:
-            yield from _gauges(OF_PLAN, [(labels, moment.serving)])
+            yield from gauges(OF_PLAN, [(labels, moment.serving)])
             nodes = moment.serving.nodes
-            yield from _gauges(OF_NODES, [({**labels, "node": node.name}, node) for node in nodes])
-
-
-def _gauges(table: Table, labelled: Sequence[tuple[Labels, Any]]) -> Iterator[Metric]:
-    for name, words, attributes in table:
-        values = [
-            ({**labels, **more}, attrgetter(attribute)(thing))
-            for labels, thing in labelled
-            for more, attribute in attributes
-        ]
-        known = [(labels, None if value is None else float(value)) for labels, value in values]
-        yield gauge(f"helix_{name}", words, known)
+            yield from gauges(OF_NODES, [({**labels, "node": node.name}, node) for node in nodes])
