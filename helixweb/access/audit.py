@@ -24,6 +24,12 @@ _MINUTE_S = 60
 Values = Mapping[str, Any]
 
 
+# These change nothing of the site; log-ins are logged by the code that makes them.
+UNTOLD = frozenset({"settings", "logout", "login", "login-link", "playground-chat"})
+MOST_OF_A_PATH = 120
+UNAUTHORIZED, FORBIDDEN = 401, 403
+
+
 def note(
     kind: str,
     name: str,
@@ -92,12 +98,6 @@ def mark_told() -> None:
     request = current_request()
     if request is not None:
         request.helix_told = True  # type: ignore[attr-defined]
-
-
-# These change nothing of the site; log-ins are logged by the code that makes them.
-UNTOLD = frozenset({"settings", "logout", "login", "login-link", "playground-chat"})
-MOST_OF_A_PATH = 120
-UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
 def tell_the_rest(get_response: Any) -> Any:

@@ -40,6 +40,12 @@ MODELS = {
 }
 
 
+LONGEST_WAIT_S = 60.0
+MAX_TOPICS = 100
+# In one answer; the next request gets the rest.
+MAX_EVENTS = 1000
+
+
 def listen(request: HttpRequest, topics: Sequence[str]) -> Ending:
     """The event that ends a stream of these topics. Raises ValidationError for topics that the
     user may not read."""
@@ -70,12 +76,6 @@ def unheard(topics: Iterable[str], request: HttpRequest) -> list[str]:
             if cluster is None or rights.on(cluster) == NO_ROLE:
                 refused.append(topic)
     return refused
-
-
-LONGEST_WAIT_S = 60.0
-MAX_TOPICS = 100
-# In one answer; the next request gets the rest.
-MAX_EVENTS = 1000
 
 
 class EventQuerySerializer(StrictFieldsMixin, serializers.Serializer[Any]):

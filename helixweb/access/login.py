@@ -19,6 +19,8 @@ from django.views.decorators.http import require_GET
 
 from helixweb.access import audit, guessing
 
+logger = logging.getLogger(__name__)
+
 
 class LoginForm(AuthenticationForm):
     """User name and password; after too many failures the client must wait."""
@@ -52,9 +54,6 @@ class PasswordLogin(LoginView):
             "sso_trouble": self.request.GET.get("sso", ""),
         }
         return super().get_context_data(**kwargs, **sso)
-
-
-logger = logging.getLogger(__name__)
 
 
 @login_not_required

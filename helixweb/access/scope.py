@@ -22,6 +22,8 @@ from helixweb.access.models import Grant
 from helixweb.access.roles import EVERYTHING, NOTHING, Rights, Role
 from helixweb.common.models import ApiKey
 
+RowT = TypeVar("RowT", bound=models.Model)
+
 
 def rights_of(user: Any) -> Rights:
     """The highest of a user's own roles and those of their groups, on the site and on clusters."""
@@ -97,9 +99,6 @@ def people_on(cluster_id: int) -> set[int]:
     own = there.filter(user__isnull=False).values_list("user", flat=True)
     by_group = there.filter(group__user__isnull=False).values_list("group__user", flat=True)
     return {*own, *by_group}
-
-
-RowT = TypeVar("RowT", bound=models.Model)
 
 
 class Unscoped(RuntimeError):

@@ -23,6 +23,11 @@ LONGEST_S = 30 * 86_400.0
 MOST_ADDRESSES = 20
 
 
+SUBJECT_LENGTH = 200
+STATES = [(state.value, state.value) for state in State]
+OPEN = (State.PENDING.value, State.FIRING.value)
+
+
 def validate_seconds(value: float) -> None:
     if not 0 <= value <= LONGEST_S:
         raise ValidationError(_("Give 0 to %(most)s seconds.") % {"most": f"{LONGEST_S:,.0f}"})
@@ -55,11 +60,6 @@ def validate_addresses(value: Any) -> None:
             raise ValidationError(
                 _("%(address)s is no e-mail address.") % {"address": repr(address)[:100]}
             ) from error
-
-
-SUBJECT_LENGTH = 200
-STATES = [(state.value, state.value) for state in State]
-OPEN = (State.PENDING.value, State.FIRING.value)
 
 
 class Evaluation(InCluster):

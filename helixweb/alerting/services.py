@@ -22,6 +22,9 @@ from helixweb.inventory.services.change_log import record
 from helixweb.monitoring.moment import Moment
 from planner import InvalidProblem
 
+logger = logging.getLogger(__name__)
+KEPT = timedelta(days=30)
+
 
 def unattended(rows: QuerySet[Alert]) -> QuerySet[Alert]:
     """Alerts that fire and are neither silenced nor acknowledged."""
@@ -54,11 +57,6 @@ def acknowledge(alert: Alert, *, by: str, comment: str, now: datetime) -> Alert:
         {"alert": alert.pk, "state": "acknowledged", **alert.said},
     )
     return alert
-
-
-logger = logging.getLogger(__name__)
-
-KEPT = timedelta(days=30)
 
 
 def evaluate(cluster: Cluster, *, now: datetime) -> int:

@@ -32,6 +32,21 @@ MARGIN_PX = 110
 MOST_LINKS = 20
 
 
+UNITS = (("GB", 1e9), ("MB", 1e6))  # unit of the axis: that of the longest bar
+# Okabe-Ito colours for used memory; free and unavailable memory is grey.
+_MEMORY_COLOURS = {
+    gettext_noop("weights"): PALETTE[0],
+    gettext_noop("KV cache in use"): PALETTE[1],
+    gettext_noop("KV cache kept for prompts"): PALETTE[6],
+    gettext_noop("KV cache room"): PALETTE[1],
+    gettext_noop("KV cache free"): "var(--flow)",
+    gettext_noop("left for computing"): PALETTE[4],
+    gettext_noop("not for the stage"): "var(--line)",
+    gettext_noop("left"): "var(--line)",
+}
+Bars = Mapping[str, Mapping[str, float]]
+
+
 class NodeShare(NamedTuple):
     """A node's share (None: unknown), and the same in words."""
 
@@ -267,22 +282,6 @@ def bottlenecks(problem: Problem, plan: Plan) -> tuple[str, ...]:
 
 def _end(name: str) -> str:
     return _("coordinator") if name in (SOURCE, SINK) else name
-
-
-UNITS = (("GB", 1e9), ("MB", 1e6))  # unit of the axis: that of the longest bar
-# Okabe-Ito colours for used memory; free and unavailable memory is grey.
-_MEMORY_COLOURS = {
-    gettext_noop("weights"): PALETTE[0],
-    gettext_noop("KV cache in use"): PALETTE[1],
-    gettext_noop("KV cache kept for prompts"): PALETTE[6],
-    gettext_noop("KV cache room"): PALETTE[1],
-    gettext_noop("KV cache free"): "var(--flow)",
-    gettext_noop("left for computing"): PALETTE[4],
-    gettext_noop("not for the stage"): "var(--line)",
-    gettext_noop("left"): "var(--line)",
-}
-
-Bars = Mapping[str, Mapping[str, float]]
 
 
 def memory_bars(bars: Bars) -> Chart:

@@ -30,6 +30,14 @@ Cell = str | int | float
 Trace = dict[str, Any]
 
 
+# What a summary adds where not all rows are in the chart.
+DRAWN = {
+    "busiest": gettext_noop(" Drawn are the %(most)s busiest of %(rows)s."),
+    "farthest": gettext_noop(" Drawn are the %(most)s farthest of %(rows)s."),
+    "highest": gettext_noop(" Drawn are the %(most)s highest of %(rows)s."),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legend:
     """A colour and its meaning, for figures without a legend of their own."""
@@ -154,14 +162,6 @@ def colours_by_name(names: list[str]) -> dict[str, str]:
     """A colour for each distinct name, the same in any order that they come in."""
     distinct = sorted(set(names))
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(distinct)}
-
-
-# What a summary adds where not all rows are in the chart.
-DRAWN = {
-    "busiest": gettext_noop(" Drawn are the %(most)s busiest of %(rows)s."),
-    "farthest": gettext_noop(" Drawn are the %(most)s farthest of %(rows)s."),
-    "highest": gettext_noop(" Drawn are the %(most)s highest of %(rows)s."),
-}
 
 
 def those_drawn(which: str, rows: int) -> str:

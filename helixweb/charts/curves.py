@@ -23,6 +23,10 @@ from helixweb.charts.chart import (
 )
 from helixweb.words import gettext as _
 
+_SYMBOLS = ("", "■", "◆", "✚", "✖")  # Plotly's first ones; circles need none
+GB = 1e9
+Answer = Mapping[str, Any]  # "moved_bytes", "figure" (with plotted), "method", "placement"
+
 
 class CurvePoint(Protocol):
     """The state `elapsed_s` after the start; rows of incumbents have it.
@@ -173,9 +177,6 @@ def _curve_summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
     return bounded % {"text": text, "bound": tokens_per_s(last.upper_bound_tokens_per_s)}
 
 
-_SYMBOLS = ("", "■", "◆", "✚", "✖")  # Plotly's first ones; circles need none
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedCurve:
     """The entry at index j - 1 is with j layers held; what was not measured is dashed."""
@@ -247,12 +248,6 @@ def _speed_summary(curves: Sequence[SpeedCurve]) -> str:
         "Fastest with one layer: %(name)s, %(speed)s tokens/s; %(measured)s of "
         "%(count)s measured here (solid), the others dotted."
     ) % {"name": fastest.name, "speed": speed, "measured": measured, "count": len(known)}
-
-
-GB = 1e9
-
-
-Answer = Mapping[str, Any]  # "moved_bytes", "figure" (with plotted), "method", "placement"
 
 
 def moved_bytes(

@@ -23,6 +23,28 @@ from planner import SOURCE, Plan, Problem
 NAMES_SHOWN = 8
 
 
+# Okabe-Ito palette; the table has the meaning of each colour in words, too.
+LESS, AS_PLANNED, MORE, NOTHING = "#E69F00", "#0072B2", "#CC79A7", "#999999"
+WORDS = {
+    LESS: gettext_noop("less than planned"),
+    AS_PLANNED: gettext_noop("as planned"),
+    MORE: gettext_noop("more than planned"),
+    NOTHING: gettext_noop("nothing passed"),
+}
+# A connection within this of its planned share carries what was planned.
+TOLERANCE = 0.25
+LOADED, FULL = 0.5, 0.85  # shares of a node's time, or of a link's rate
+IDLE_COLOUR, LOADED_COLOUR, FULL_COLOUR = "#009E73", "#E69F00", "#D55E00"
+LOAD_WORDS = {
+    IDLE_COLOUR: gettext_noop("below 50 %"),
+    LOADED_COLOUR: gettext_noop("50 to 85 %"),
+    FULL_COLOUR: gettext_noop("above 85 %"),
+    NOTHING: gettext_noop("not known"),
+}
+# Tokens/s by (source, target); None: not known.
+Measured = Mapping[Ends, float] | None
+
+
 def flow_diagram(problem: Problem, plan: Plan) -> Chart:
     """Links as wide as their flow, nodes coloured by GPU; what limits the flow is red and named."""
     graph = PlanGraph(problem, plan, apart=plan.flow.min_cut.edges)
@@ -105,29 +127,6 @@ def _plan_summary(graph: PlanGraph) -> str:
     return text + (
         _("; %(idle)s nodes hold layers but carry no flow.") % {"idle": idle} if idle else _(".")
     )
-
-
-# Okabe-Ito palette; the table has the meaning of each colour in words, too.
-LESS, AS_PLANNED, MORE, NOTHING = "#E69F00", "#0072B2", "#CC79A7", "#999999"
-WORDS = {
-    LESS: gettext_noop("less than planned"),
-    AS_PLANNED: gettext_noop("as planned"),
-    MORE: gettext_noop("more than planned"),
-    NOTHING: gettext_noop("nothing passed"),
-}
-# A connection within this of its planned share carries what was planned.
-TOLERANCE = 0.25
-LOADED, FULL = 0.5, 0.85  # shares of a node's time, or of a link's rate
-IDLE_COLOUR, LOADED_COLOUR, FULL_COLOUR = "#009E73", "#E69F00", "#D55E00"
-LOAD_WORDS = {
-    IDLE_COLOUR: gettext_noop("below 50 %"),
-    LOADED_COLOUR: gettext_noop("50 to 85 %"),
-    FULL_COLOUR: gettext_noop("above 85 %"),
-    NOTHING: gettext_noop("not known"),
-}
-
-# Tokens/s by (source, target); None: not known.
-Measured = Mapping[Ends, float] | None
 
 
 class _Link(NamedTuple):

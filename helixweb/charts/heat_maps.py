@@ -32,6 +32,12 @@ IN_USE = gettext_noop("outlined: carries the plan's flow")
 LEAST_LATENCY_S = 1e-6
 
 
+_TEXT_OF: dict[Measure, Callable[[float], str]] = {
+    "bandwidth": bit_rate_text,
+    "latency": duration_text,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixCell:
     """One directed pair. `note` says where the numbers come from and how old they are."""
@@ -56,10 +62,6 @@ class MatrixCell:
 
 
 Cells = Mapping[tuple[str, str], MatrixCell]
-_TEXT_OF: dict[Measure, Callable[[float], str]] = {
-    "bandwidth": bit_rate_text,
-    "latency": duration_text,
-}
 
 
 def network_matrix(

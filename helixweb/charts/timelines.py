@@ -47,6 +47,20 @@ LEAST_WIDTH_PX = 560
 _AT_COORDINATOR = ("queue", "lost", "ending", "unmeasured")
 
 
+# Okabe-Ito, with a word on every bar that is wide enough and in the legend.
+PHASE_COLOURS = {
+    "waiting": "#999999",
+    "idle": "#C9CED6",
+    "loading": "#E69F00",
+    "ready": "#009E73",
+    "stopping": "#56B4E9",
+    "failed": "#D55E00",
+    "lost": "#CC79A7",
+}
+# A message may be long; the table below the chart has it whole.
+LONGEST_NOTE = 120
+
+
 def gantt(request: RequestTrace) -> Chart:
     """Rows from the coordinator on: links and nodes in the order in which a token passes them;
     tokens are drawn in the first row. The table has the parts of the time."""
@@ -167,21 +181,6 @@ def _request_summary(request: RequestTrace) -> str:
 
 def _share(seconds: float, whole_s: float) -> str:
     return percent(seconds / whole_s if whole_s > 0 else 0.0)
-
-
-# Okabe-Ito, with a word on every bar that is wide enough and in the legend.
-PHASE_COLOURS = {
-    "waiting": "#999999",
-    "idle": "#C9CED6",
-    "loading": "#E69F00",
-    "ready": "#009E73",
-    "stopping": "#56B4E9",
-    "failed": "#D55E00",
-    "lost": "#CC79A7",
-}
-
-# A message may be long; the table below the chart has it whole.
-LONGEST_NOTE = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,18 @@ from planner import PlannerError
 CANCEL_POLL_S = 0.1
 
 
+logger = logging.getLogger(__name__)
+Status = Job.Status
+# A job that has taken its worker down this often is not tried again.
+MAX_ATTEMPTS = 3
+# A wake-up that waited longer than this behind others has been sent again by the reaper.
+WAKE_EXPIRES_S = 10.0
+# A job queued longer than a message takes.
+LOST_AFTER = timedelta(seconds=3)
+# An attempt at a job is over; sent after commit, with the job's model as sender and `job_id`.
+over = Signal()
+
+
 class LostLease(Exception):
     """The row belongs to a later attempt, or was finished; stop working on it."""
 
@@ -111,18 +123,6 @@ class Lease:
                         return
         finally:
             connection.close()
-
-
-logger = logging.getLogger(__name__)
-Status = Job.Status
-# A job that has taken its worker down this often is not tried again.
-MAX_ATTEMPTS = 3
-# A wake-up that waited longer than this behind others has been sent again by the reaper.
-WAKE_EXPIRES_S = 10.0
-# A job queued longer than a message takes.
-LOST_AFTER = timedelta(seconds=3)
-# An attempt at a job is over; sent after commit, with the job's model as sender and `job_id`.
-over = Signal()
 
 
 class Cancelled(Exception):

@@ -26,6 +26,9 @@ Labels = Mapping[str, str]
 Table = Sequence[tuple[str, str, Sequence[tuple[Labels, str]]]]
 
 
+_UNFINISHED = ("queued", "running")
+
+
 def metrics_page(now: datetime, scope: Any) -> bytes:
     """Metrics of rows in `scope`, in Prometheus' text format."""
     families = [family for collect in collectors() for family in collect(now, scope)]
@@ -70,9 +73,6 @@ def gauges(table: Table, labelled: Sequence[tuple[Labels, Any]]) -> Iterator[Met
         ]
         known = [(labels, None if value is None else float(value)) for labels, value in values]
         yield gauge(f"helix_{name}", words, known)
-
-
-_UNFINISHED = ("queued", "running")
 
 
 def _shortened(families: list[Metric]) -> Iterator[Metric]:

@@ -63,6 +63,37 @@ _OF_INSTANCES = (
 )  # fmt: skip
 
 
+logger = logging.getLogger(__name__)
+_SHOWN = PhaseChange.unscoped.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
+_COORDINATORS = Prefetch(
+    "cluster__coordinators",
+    Coordinator.unscoped.select_related("latest_report"),
+    to_attr="coordinators_read",
+)
+_NODES = Prefetch(
+    "cluster__nodes",
+    Node.unscoped.select_related("drain").defer("hardware"),
+    to_attr="nodes_read",
+)
+# Assignments with the phase that the timeline shows.
+_ASSIGNMENTS = Prefetch(
+    "assignments",
+    NodeAssignment.unscoped.select_related("node__drain")
+    .defer("desired", "stats", "node__hardware")
+    .annotate(shown=Subquery(_SHOWN.values("phase")[:1])),
+    to_attr="assignments_read",
+)
+# Only nodes that reported links: of many nodes most send to few others, or to none lately.
+_SENDERS = Prefetch(
+    "assignments",
+    NodeAssignment.unscoped.filter(phase=Phase.READY.value, stats__isnull=False)
+    .annotate(links=member("stats", "links"))
+    .exclude(links={})
+    .only("node_name", "observed_generation", "updated_at", "deployment_id"),
+    to_attr="senders_read",
+)
+
+
 def joint_report(
     heard: Sequence[CoordinatorReport], *, silent: Sequence[CoordinatorReport] = ()
 ) -> CoordinatorReport:
@@ -184,38 +215,6 @@ def _busier(one: LinkStats, other: LinkStats) -> LinkStats:
 def sent_bytes(stats: LinkStats) -> int:
     """All that went over a link for users."""
     return stats.urgent_bytes_total + stats.bulk_bytes_total
-
-
-logger = logging.getLogger(__name__)
-
-_SHOWN = PhaseChange.unscoped.filter(assignment=OuterRef("pk")).order_by("-at", "-pk")
-_COORDINATORS = Prefetch(
-    "cluster__coordinators",
-    Coordinator.unscoped.select_related("latest_report"),
-    to_attr="coordinators_read",
-)
-_NODES = Prefetch(
-    "cluster__nodes",
-    Node.unscoped.select_related("drain").defer("hardware"),
-    to_attr="nodes_read",
-)
-# Assignments with the phase that the timeline shows.
-_ASSIGNMENTS = Prefetch(
-    "assignments",
-    NodeAssignment.unscoped.select_related("node__drain")
-    .defer("desired", "stats", "node__hardware")
-    .annotate(shown=Subquery(_SHOWN.values("phase")[:1])),
-    to_attr="assignments_read",
-)
-# Only nodes that reported links: of many nodes most send to few others, or to none lately.
-_SENDERS = Prefetch(
-    "assignments",
-    NodeAssignment.unscoped.filter(phase=Phase.READY.value, stats__isnull=False)
-    .annotate(links=member("stats", "links"))
-    .exclude(links={})
-    .only("node_name", "observed_generation", "updated_at", "deployment_id"),
-    to_attr="senders_read",
-)
 
 
 def observed() -> QuerySet[Deployment]:

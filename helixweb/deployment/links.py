@@ -40,6 +40,10 @@ FRESH_S = 30.0
 _CLOCKS_DIFFER = timedelta(seconds=5)
 
 
+# If the flow is lower than planned by this share, a new placement may be worth its moved layers.
+REPLAN_BELOW = 0.8
+
+
 def differs(rate: float, other: float, *, by: float = CHANGED) -> bool:
     """True if `rate` differs from `other` by more than the share `by`."""
     return abs(rate - other) > by * other
@@ -251,10 +255,6 @@ def _stays(known: KnownLink, measured_at: datetime) -> bool:
     if known.origin != Origin.MEASURED or known.recorded_at is None:
         return known.origin in BY_PEOPLE
     return known.recorded_at > measured_at - _CLOCKS_DIFFER
-
-
-# If the flow is lower than planned by this share, a new placement may be worth its moved layers.
-REPLAN_BELOW = 0.8
 
 
 def counted_rate(link: LiveLink, planned: float, *, known: float | None) -> float:

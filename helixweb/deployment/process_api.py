@@ -74,6 +74,15 @@ MAX_MESSAGE_BYTES = 1_000_000
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 
+for_processes = partial(extend_schema, tags=["processes"])
+_LOOKS = OpenApiParameter(
+    LOOKS_PARAMETER, OpenApiTypes.BOOL, description="The agent takes orders to look at checkpoints."
+)
+_STREAM = {(200, "text/event-stream"): OpenApiTypes.STR}
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+_MOST_BYTES = 4 << 20  # of one answer: clients ask for the rest
+
+
 def read_message(kind: type[MessageT], request: Request) -> MessageT:
     """The request's JSON body as `kind`.
 
@@ -174,13 +183,6 @@ class AgentView(ProcessView):
 
 class CoordinatorView(ProcessView):
     permission_classes = [IsCoordinator]
-
-
-for_processes = partial(extend_schema, tags=["processes"])
-_LOOKS = OpenApiParameter(
-    LOOKS_PARAMETER, OpenApiTypes.BOOL, description="The agent takes orders to look at checkpoints."
-)
-_STREAM = {(200, "text/event-stream"): OpenApiTypes.STR}
 
 
 class JoinThrottle(AnonRateThrottle):
@@ -348,10 +350,6 @@ def _takes_looks(request: Request) -> bool:
     if value not in ("true", "false"):
         raise ValidationError({LOOKS_PARAMETER: f"It is {value!r}; send true or false."})
     return value == "true"
-
-
-_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
-_MOST_BYTES = 4 << 20  # of one answer: clients ask for the rest
 
 
 class SiteWeightsView(ProcessView):

@@ -49,6 +49,20 @@ TAIL = 0.25
 SHORTEST_TAIL = timedelta(seconds=2)
 
 
+ELSEWHERE = "url"
+# Conditions of runtime.instances.health in the words of pages, and the colour of their badge.
+CONDITIONS = {
+    "idle": (gettext_noop("not started"), ""),
+    "waiting": (gettext_noop("failed; starts again"), "bad"),
+    "starting": (gettext_noop("starting"), "live"),
+    "ready": (gettext_noop("healthy"), "good"),
+    "unwell": (gettext_noop("unhealthy"), "bad"),
+    "draining": (gettext_noop("draining"), "warn"),
+    "stopping": (gettext_noop("ending"), "warn"),
+}
+UNKNOWN = (gettext_noop("not heard of"), "")
+
+
 class NodeStage:
     """A node's part in a deployment: `layers` of its plan. `kind` colours the badge; `phase` may
     say more than the agent does. `stats` None: its stage has reported nothing yet.
@@ -227,20 +241,6 @@ def phases_of(node: Node) -> list[PhaseChange]:
     return list(
         changes.select_related("assignment__deployment").order_by("-at", "-pk")[:MAX_PHASES]
     )
-
-
-ELSEWHERE = "url"
-# Conditions of runtime.instances.health in the words of pages, and the colour of their badge.
-CONDITIONS = {
-    "idle": (gettext_noop("not started"), ""),
-    "waiting": (gettext_noop("failed; starts again"), "bad"),
-    "starting": (gettext_noop("starting"), "live"),
-    "ready": (gettext_noop("healthy"), "good"),
-    "unwell": (gettext_noop("unhealthy"), "bad"),
-    "draining": (gettext_noop("draining"), "warn"),
-    "stopping": (gettext_noop("ending"), "warn"),
-}
-UNKNOWN = (gettext_noop("not heard of"), "")
 
 
 def instances_view(

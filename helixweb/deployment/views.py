@@ -41,6 +41,10 @@ from planner import options_of
 MAX_GENERATION = 2**31 - 1
 
 
+DEPLOYMENTS_PER_PAGE = 30
+NODES_PER_PAGE = 100
+
+
 class ByNodeField(forms.Field):
     """`NODE=VALUE` separated by blanks or commas; a mapping when cleaned, by the REST API's field
     of the same name."""
@@ -93,10 +97,6 @@ class DeployForm(forms.Form):
                 self.fields[name] = ByNodeField(rest[name], label=label, help_text=help_text)
             else:
                 self.fields[name] = form_field(option, required=False)
-
-
-DEPLOYMENTS_PER_PAGE = 30
-NODES_PER_PAGE = 100
 
 
 @needs(VIEWER)

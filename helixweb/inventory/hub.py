@@ -38,6 +38,10 @@ _LONGEST_HEADER_BYTES = 32_000_000
 _MOST_SHARDS = 200
 
 
+WHOLE_FILES = (*SMALL_FILES, INDEX_FILE)
+_SUFFIX = ".safetensors"
+
+
 def is_hub_name(text: str) -> bool:
     """True for `org/model` or `model`, as the hub names repositories, with `@revision` or not, and
     for `org/model/file.gguf`."""
@@ -137,10 +141,6 @@ def _object(repository: Repository, file: str, most_bytes: int) -> dict[str, Any
     if not isinstance(raw, dict):
         raise CheckpointError(f"{source} is not a JSON object")
     return raw
-
-
-WHOLE_FILES = (*SMALL_FILES, INDEX_FILE)
-_SUFFIX = ".safetensors"
 
 
 def find_folder(model: str) -> Path | None:

@@ -41,6 +41,11 @@ LATENCY_OFF = 0.2
 _SURE = 2.0
 
 
+LEAST_WINDOWS = 3
+LEAST_BUSY_S = 1.0
+RATES_COVER_S = 10  # a sample's rates are means over the coordinator's last seconds
+
+
 class Quantity(StrEnum):
     """A quantity that is predicted and measured."""
 
@@ -219,11 +224,6 @@ class Agreement:
                 % {"names": ", ".join(names)},
                 advice=_("Measure each on its page, and compute again."),
             )
-
-
-LEAST_WINDOWS = 3
-LEAST_BUSY_S = 1.0
-RATES_COVER_S = 10  # a sample's rates are means over the coordinator's last seconds
 
 
 def agreement_of(deployment: Deployment, *, now: datetime) -> Agreement:

@@ -28,6 +28,8 @@ from helixweb.monitoring.moment import Moment, finding_of
 from helixweb.monitoring.request_pages import RequestFilter
 from helixweb.monitoring.services import traced_requests
 
+DEFAULT_LENGTH = timedelta(minutes=5)
+
 
 class NodeSampleSerializer(serializers.Serializer[Any]):
     kv_used_pages = serializers.IntegerField(allow_null=True)
@@ -146,9 +148,6 @@ class AgreementSerializer(serializers.Serializer[Any]):
     links = LinkRateSerializer(many=True)
     lengths = MeanTokensSerializer(many=True)
     broken = BrokenSerializer(many=True)
-
-
-DEFAULT_LENGTH = timedelta(minutes=5)
 
 
 @needs(VIEWER, of=Cluster)

@@ -36,6 +36,11 @@ NO_SHARE = gettext_noop("no report")
 _graph = kept(PlanGraph)
 
 
+# Rates of single heartbeats jump; over this long they are steady enough to be judged.
+LATELY_S = 6
+_OF_HOST = ("name", "cluster", "data_endpoint", "hardware")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitoredNode(NodeLoad):
     """A node of the placement and its newest numbers; None: not known."""
@@ -213,11 +218,6 @@ def node_charts(serving: Serving) -> dict[str, Chart]:
             [FlowShare(node.name, node.planned_share, node.flow_share) for node in nodes]
         ),
     }
-
-
-# Rates of single heartbeats jump; over this long they are steady enough to be judged.
-LATELY_S = 6
-_OF_HOST = ("name", "cluster", "data_endpoint", "hardware")
 
 
 def finding_of(moment: Moment) -> Finding | None:

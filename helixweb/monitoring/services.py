@@ -39,6 +39,14 @@ DIGITS = 4
 NO_DETAIL: Mapping[str, Any] = {"nodes": {}, "edge_tokens_total": {}}
 
 
+# At about 10 kB each; the newest of a cluster.
+MOST_OF_A_CLUSTER = 20_000
+COMPLETE = ("stop", "length")
+# The share of time on links is that of these requests.
+LATELY = timedelta(minutes=1)
+MOST_LATELY = 50
+
+
 def record_sample(
     *,
     cluster_id: int,
@@ -180,14 +188,6 @@ def prune_samples(now: datetime, *, rest: Callable[[float], None] = time.sleep) 
             delete_in_batches(rows, key="second", rest=rest)
         full = samples.filter(second__lt=int((now - KEEP_DETAIL).timestamp())).exclude(nodes={})
         in_batches(full, key="second", change=lambda batch: batch.update(**NO_DETAIL), rest=rest)
-
-
-# At about 10 kB each; the newest of a cluster.
-MOST_OF_A_CLUSTER = 20_000
-COMPLETE = ("stop", "length")
-# The share of time on links is that of these requests.
-LATELY = timedelta(minutes=1)
-MOST_LATELY = 50
 
 
 def record_traces(cluster_id: int, traces: Sequence[RequestTrace]) -> None:

@@ -53,6 +53,9 @@ SAMPLES_IN_A_REPORT = 10
 _PEAK_WARM_UP_S, _PEAK_WINDOW_S = 120.0, 240.0
 
 
+SEARCH_S = 10.0
+
+
 class TrafficRefused(PlannerError):
     """The cluster has traffic of its own, or the options are out of range."""
 
@@ -230,9 +233,6 @@ class _Report:
             tokens_per_s=tokens / seconds,
             flow_share=min(1.0, tokens / whole) if whole else None,
         )
-
-
-SEARCH_S = 10.0
 
 
 def demo_plan() -> Plan:

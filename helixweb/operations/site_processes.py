@@ -22,36 +22,12 @@ from helixweb.operations.roles import BEAT, COORDINATOR, WEB, WORKER, Wanted
 from helixweb.operations.supervisor import Child
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
 
-
-def listen(host: str, port: int, *, option: str) -> socket.socket:
-    """Listening on one address; `option` is what chooses another port. Raises CommandFailed."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise CommandFailed(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; {_remedy(error, option)}"
-        ) from error
-
-
-def check_free(host: str, port: int, *, option: str) -> None:
-    """Check that a child can listen there. Raises CommandFailed."""
-    listen(host, port, option=option).close()
-
-
 _REMEDIES = {
     errno.EADDRINUSE: "stop what uses it, or choose another port with {}",
     errno.EACCES: "ports below 1024 are for root; choose another with {}",
     errno.EADDRNOTAVAIL: "give an address of this machine, 0.0.0.0 for all of them, or none for "
     "loopback only",
 }
-
-
-def _remedy(error: OSError, option: str) -> str:
-    other = "choose another address or port ({})"
-    return _REMEDIES.get(error.errno or 0, other).format(option)
-
-
 # Streams end at once, answers on their way get two seconds (web_server).
 _WEB_ENDS = ((signal.SIGTERM, 5.0),)
 # First quick tasks finish; SIGQUIT then ends searches: their rows have leases, and the next worker
@@ -69,6 +45,27 @@ _COORDINATOR_HERE = (
     "deleted: end `helixweb up` and start it again, and its coordinator joins the cluster of "
     "--cluster, or the first one."
 )
+
+
+def listen(host: str, port: int, *, option: str) -> socket.socket:
+    """Listening on one address; `option` is what chooses another port. Raises CommandFailed."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise CommandFailed(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; {_remedy(error, option)}"
+        ) from error
+
+
+def check_free(host: str, port: int, *, option: str) -> None:
+    """Check that a child can listen there. Raises CommandFailed."""
+    listen(host, port, option=option).close()
+
+
+def _remedy(error: OSError, option: str) -> str:
+    other = "choose another address or port ({})"
+    return _REMEDIES.get(error.errno or 0, other).format(option)
 
 
 def bound(wanted: Wanted) -> list[socket.socket]:

@@ -22,6 +22,14 @@ CALLED_WRONGLY = 2
 _PR_SET_PDEATHSIG = 1
 
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+# A child that ran this long is taken to be well: the next pause is the first again.
+WELL_AFTER_S = 60.0
+LOOK_S = 1.0
+LONGEST_LOG_BYTES = 20_000_000
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
     """One process. `ends`: the signals that ask it to end, each with the seconds until the next;
@@ -122,14 +130,6 @@ def dies_with_its_parent() -> Callable[[], None] | None:
             os._exit(1)
 
     return ask
-
-
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
-# A child that ran this long is taken to be well: the next pause is the first again.
-WELL_AFTER_S = 60.0
-LOOK_S = 1.0
-LONGEST_LOG_BYTES = 20_000_000
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(slots=True, kw_only=True)

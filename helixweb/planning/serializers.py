@@ -25,6 +25,9 @@ from planner import MIXED, LayerRange, Link, PlacementRules, PlanOptions
 STAGES_ONLY = ("pipelines",)
 
 
+MAX_BANDWIDTH_BYTES_PER_S, MAX_LATENCY_S = 1e15, 3600.0
+
+
 class PinSerializer(OptionsSerializer):
     """Layers [first, end) of a pinned node."""
 
@@ -312,9 +315,6 @@ class SimulationSerializer(ShownSerializer[Simulation]):
             "policy", "seed", "requests_per_s", "forecast", "created_by", "created_at",
             "started_at", "finished_at",
         ]  # fmt: skip
-
-
-MAX_BANDWIDTH_BYTES_PER_S, MAX_LATENCY_S = 1e15, 3600.0
 
 
 class AddedNodesSerializer(OptionsSerializer):

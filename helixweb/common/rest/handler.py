@@ -45,6 +45,23 @@ Scope = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 
+PREFIX = "/api/v1/"
+PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
+HEARTBEAT = f"{PREFIX}agent/heartbeat"
+# How long a heartbeat waits for others to be answered together; longer while many such groups are
+# being answered, so that groups grow with the load.
+GATHERED_S = 0.05
+GROUPS = 2
+# Reading a large file takes seconds of the interpreter that all threads share.
+IMPORT_SUFFIX = "/import/"
+THREADS = {"people": 16, "processes": 8, "imports": 2}
+CONNECTIONS_KEPT_S = 60.0
+_NAME = "rest"
+Receive = Callable[[], Any]
+Send = Callable[[Any], Any]
+Asked = tuple[Scope, Any]  # a request and its body
+
+
 class BoundedBody:
     """An ASGI `receive` that gives no more than its request may send.
 
@@ -125,24 +142,6 @@ def _refusal(scope: Scope, error: exceptions.APIException) -> HttpResponse:
     answer = plain_answer(scope["path"], error)
     answer["Connection"] = "close"
     return answer
-
-
-PREFIX = "/api/v1/"
-PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
-HEARTBEAT = f"{PREFIX}agent/heartbeat"
-# How long a heartbeat waits for others to be answered together; longer while many such groups are
-# being answered, so that groups grow with the load.
-GATHERED_S = 0.05
-GROUPS = 2
-# Reading a large file takes seconds of the interpreter that all threads share.
-IMPORT_SUFFIX = "/import/"
-THREADS = {"people": 16, "processes": 8, "imports": 2}
-CONNECTIONS_KEPT_S = 60.0
-_NAME = "rest"
-
-Receive = Callable[[], Any]
-Send = Callable[[Any], Any]
-Asked = tuple[Scope, Any]  # a request and its body
 
 
 class Gathering:

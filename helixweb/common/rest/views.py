@@ -31,6 +31,8 @@ from helixweb.common.rest.lists import check_parameters
 from helixweb.common.rest.negotiation import ByAccept
 from helixweb.common.serializers import checked
 
+Declare: TypeAlias = Callable[[Callable[..., Any]], Any]
+
 
 class RestMixin:
     """Unknown and empty parameters are refused, and POST is done once for each Idempotency-Key."""
@@ -95,9 +97,6 @@ class RestView(RestMixin, APIView):
 
     def get_object(self) -> Any:
         return get_object_or_404(self.rows(), pk=self.kwargs["pk"])
-
-
-Declare: TypeAlias = Callable[[Callable[..., Any]], Any]
 
 
 def answers(

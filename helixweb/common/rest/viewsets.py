@@ -34,6 +34,9 @@ MAX_ITEMS = 500
 _TEXT_OF_404 = "There is no such row."
 
 
+Row = TypeVar("Row", bound=models.Model)
+
+
 def _id() -> serializers.IntegerField:
     return serializers.IntegerField(min_value=1, max_value=models.BigAutoField.MAX_BIGINT)
 
@@ -129,9 +132,6 @@ def _id_of(name: str, key: str) -> int:
         return int(_id().run_validation(key))
     except serializers.ValidationError as error:
         raise serializers.ValidationError({f"{name}[{key[:40]}]": error.detail}) from error
-
-
-Row = TypeVar("Row", bound=models.Model)
 
 
 class ReadViewSet(RestMixin, viewsets.ReadOnlyModelViewSet[Row]):

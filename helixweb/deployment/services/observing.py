@@ -58,6 +58,18 @@ _VALUES = (
 )  # fmt: skip
 
 
+# Fields of a report that a deployment's status and page depend on; they seldom change.
+_STANDING = (
+    "generation",
+    "serving",
+    "message",
+    "refused_generation",
+    "coming_generation",
+    "lost_nodes",
+    "paused",
+)
+
+
 class Heartbeats:
     """Heartbeats of nodes that are answered together; `write` stores what `record` deferred."""
 
@@ -248,18 +260,6 @@ def _instances(observed: ObservedState) -> list[dict[str, Any]]:
 def _doors(instances: list[dict[str, Any]]) -> dict[str, tuple[int | None, str]]:
     """Port and certificate of each instance, by name."""
     return {one["name"]: (one["port"], one.get("certificate", "")) for one in instances}
-
-
-# Fields of a report that a deployment's status and page depend on; they seldom change.
-_STANDING = (
-    "generation",
-    "serving",
-    "message",
-    "refused_generation",
-    "coming_generation",
-    "lost_nodes",
-    "paused",
-)
 
 
 def record_report(coordinator: Coordinator, report: CoordinatorReport, *, now: datetime) -> int:

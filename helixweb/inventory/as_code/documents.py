@@ -29,6 +29,22 @@ from planner.document import Section, boolean, finite_number, integer, parse_doc
 FORMAT = "helixweb.inventory/1"
 
 
+_NUMBERS = (models.FloatField, models.IntegerField)
+# What reads the value of a column in a file: the first that fits.
+_READERS: tuple[tuple[type[Any], Callable[[object, str], Any]], ...] = (
+    (models.BooleanField, boolean),
+    (models.IntegerField, integer),
+    (models.FloatField, finite_number),
+    (models.Field, text),
+)
+_ENDS = ("source", "target")
+_INDEX = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Of one file; the body of a request is bounded anyway.
+MOST_ERRORS = 100
+Key = tuple[str, ...]
+
+
 def _nothing(_: Any) -> None:
     """Does nothing: the default of `added`."""
 
@@ -124,16 +140,6 @@ def name_of(key: tuple[str, ...]) -> str:
     return " -> ".join(key)
 
 
-_NUMBERS = (models.FloatField, models.IntegerField)
-# What reads the value of a column in a file: the first that fits.
-_READERS: tuple[tuple[type[Any], Callable[[object, str], Any]], ...] = (
-    (models.BooleanField, boolean),
-    (models.IntegerField, integer),
-    (models.FloatField, finite_number),
-    (models.Field, text),
-)
-
-
 def _clean_tags(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
         raise ValidationError(f"{shown(value)} is no list of tags; give one, such as [fast, lab].")
@@ -144,7 +150,6 @@ def _clean_tags(value: Any) -> list[str]:
     return sorted(set(value))
 
 
-_ENDS = ("source", "target")
 MODELS = Kind(section="models", row=LanguageModel)
 CLUSTERS = Kind(section="clusters", row=Cluster)
 PROFILES = Kind(section="profiles", row=Profile, key=("model", "name"), more=("model",))
@@ -184,13 +189,6 @@ def cleaned(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
         except ValidationError as error:
             raise InvalidProblem(f"{key}: {error.messages[0]}") from error
     return clean
-
-
-_INDEX = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Of one file; the body of a request is bounded anyway.
-MOST_ERRORS = 100
-Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,9 @@ MOST_TOLD = 1000
 MOST_READ = 16
 
 
+_MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
+
+
 @dataclass(frozen=True)
 class ImportOutcome:
     """What an import does, or would do; as the REST API answers."""
@@ -230,9 +233,6 @@ def _refuse(errors: Errors) -> None:
         more = "more errors, which are like these or follow from them."
         messages["…"] = [f"{errors.left_out:,} {more}"]
     raise ValidationError(messages)
-
-
-_MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
 
 
 def import_problem(problem: Problem, *, cluster_name: str = "") -> Cluster:

@@ -32,6 +32,11 @@ from runtime.protocol.reach import MOST_ENDPOINTS, LinksToMeasure, MeasuredLink,
 LOOKED_UP_EVERY_S = 4
 
 
+# What differs less from the measurement before is the same link.
+SAME_RATIO = 0.1
+SAME_LATENCY_S = 1e-3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOrders:
     """Data endpoints of a cluster's online processes. `weights`: endpoints at which nodes serve
@@ -144,11 +149,6 @@ def _known_pairs(cluster_id: int, members: Iterable[Member]) -> Callable[[Member
         return (source.region, target.region) in regions or (source.end, target.end) in known
 
     return is_known
-
-
-# What differs less from the measurement before is the same link.
-SAME_RATIO = 0.1
-SAME_LATENCY_S = 1e-3
 
 
 def record_measured(

@@ -27,6 +27,9 @@ from helixweb.inventory.views.editing import ResourcePages, import_page, json_fi
 from planner import InvalidProblem
 from planner.serialization import problem_from_text, problem_to_dict
 
+# On the page of a cluster; all of them are in the list of nodes.
+NODES_SHOWN = 50
+
 
 class JoinForm(forms.Form):
     """Which command to make."""
@@ -84,10 +87,6 @@ class JoinForm(forms.Form):
                 "machines", _("Coordinators join one at a time, each by a name of its own; give 1.")
             )
         return cleaned
-
-
-# On the page of a cluster; all of them are in the list of nodes.
-NODES_SHOWN = 50
 
 
 @needs(VIEWER)

@@ -29,6 +29,9 @@ from helixweb.inventory.views.profiles import profiles_memory
 _HAVE_DEFAULTS = ("token_bytes", "max_context_tokens", "engine")
 
 
+MAX_PROFILES = 30
+
+
 class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
     """A model by its checkpoint alone: numbers that are left blank are read from it."""
 
@@ -135,9 +138,6 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             if cleaned.get(key, 0) in (None, ""):
                 cleaned[key] = getattr(LanguageModel(), key)
         return cleaned
-
-
-MAX_PROFILES = 30
 
 
 @needs(VIEWER)

@@ -50,6 +50,17 @@ from planner.workload import (
 _FOUND = ("objective", "limits", "survival_tokens_per_s", "worst_node", "values")
 
 
+WARM_UP_S, WINDOW_S = 300.0, 600.0
+POLICIES: dict[str, planner.ServingPolicy] = {
+    "runtime": planner.RUNTIME_POLICY,
+    "published": planner.PUBLISHED_POLICY,
+}
+_LOOKS = 200
+_PROGRESS_INTERVAL_S = 0.5
+_FORECAST = TypeAdapter(planner.Forecast)
+LEAST_MODELS = 2
+
+
 def explain_again(plan: Plan, *, search_s: float) -> Explanation:
     """Queue an explanation with `search_s` seconds of replanning for each kind of node.
 
@@ -86,16 +97,6 @@ def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
             "values": [{**asdict(value), "gain": value.gain} for value in values],
         }
     )
-
-
-WARM_UP_S, WINDOW_S = 300.0, 600.0
-POLICIES: dict[str, planner.ServingPolicy] = {
-    "runtime": planner.RUNTIME_POLICY,
-    "published": planner.PUBLISHED_POLICY,
-}
-_LOOKS = 200
-_PROGRESS_INTERVAL_S = 0.5
-_FORECAST = TypeAdapter(planner.Forecast)
 
 
 def forecast_to_json(forecast: planner.Forecast) -> dict[str, Any]:
@@ -230,9 +231,6 @@ class WatchedEngine:
             self._on_tick(self)
             self._next_s += self._tick_s
         return self._engine.advance(until_s)
-
-
-LEAST_MODELS = 2
 
 
 def start_model_mix(
