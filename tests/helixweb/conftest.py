@@ -34,6 +34,7 @@ from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.recorded import recorded
 from tests.helixweb.searching import begun, searched
 from tests.helixweb.site_in_process import Shell, new_key
+from tests.helixweb.stream_readers import Reader
 from tests.made_once import made_once
 
 LINK = {"bandwidth_bytes_per_s": 1.25e9, "latency_s": 1e-4}
@@ -277,6 +278,12 @@ def api(user: Any) -> APIClient:
 def shell(user: Any, tmp_path: Path) -> Shell:
     """Ada's commands, with a key of hers."""
     return Shell(new_key(user), home=str(tmp_path))
+
+
+@pytest.fixture
+def reader(cluster: Cluster) -> Reader:
+    """Vera, who sees this cluster and no other."""
+    return Reader("vera", cluster, get_user_model().objects)
 
 
 @pytest.fixture

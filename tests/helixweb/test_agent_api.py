@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from rest_framework.test import APIClient
 from helixweb.common import broadcaster
 from helixweb.common.api_keys import create_api_key
 from helixweb.common.auth import sha256_hex
-from helixweb.common.connections import returns_connection
-from helixweb.common.events import emit
 from helixweb.common.models import ApiKey, Event
 from helixweb.deployment.services import desired
 from helixweb.deployment.streams import desired_frames, follow
@@ -23,6 +20,7 @@ from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import records
 from runtime.api.access import ApiKeys
 from tests.helixweb.looking import answered
+from tests.helixweb.stream_readers import emit, in_thread
 
 AGENT_DOORS = [
     ("get", "/api/v1/agent/desired"),
@@ -128,36 +126,29 @@ def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stream_begins_with_the_state_and_sends_each_change(cluster: Cluster, user: Any) -> None:
-    coordinator = FakeCoordinator(cluster, user).row
-    topic = coordinator.topic
-
-    async def listen() -> list[int]:
-        frames = desired_frames(topic, follow(coordinator, desired.coordinator_desired))
-        seen = [await next_state(frames)]
-        await in_thread(create_api_key, name="a", user=user, scopes=["serve"])
-        seen.append(await next_state(frames))
-        await in_thread(ApiKey.objects.all().delete)
-        seen.append(await next_state(frames))
-        await frames.aclose()
-        return [len(state["keys"]) for state in seen]
-
-    assert asyncio.run(listen()) == [0, 1, 0]
+async def test_a_stream_begins_with_the_state_and_sends_each_change(
+    cluster: Cluster, user: Any
+) -> None:
+    coordinator = await in_thread(lambda: FakeCoordinator(cluster, user).row)
+    frames = desired_frames(coordinator.topic, follow(coordinator, desired.coordinator_desired))
+    seen = [await next_state(frames)]
+    await in_thread(create_api_key, name="a", user=user, scopes=["serve"])
+    seen.append(await next_state(frames))
+    await in_thread(ApiKey.objects.all().delete)
+    seen.append(await next_state(frames))
+    await frames.aclose()
+    assert [len(state["keys"]) for state in seen] == [0, 1, 0]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stream_notices_what_was_not_announced_and_ends(cluster: Cluster, user: Any) -> None:
-    agent = FakeAgent(cluster, "tower", user, port=7001).row
-
-    async def listen() -> int:
-        frames = desired_frames(
-            agent.topic, follow(agent, desired.desired_state), look_again_s=0.05
-        )
-        await next_state(frames)
-        await in_thread(Node.unscoped.all().delete)
-        return len([frame async for frame in frames if b"event: desired" in frame])
-
-    assert asyncio.run(listen()) == 0
+async def test_a_stream_notices_what_was_not_announced_and_ends(
+    cluster: Cluster, user: Any
+) -> None:
+    agent = await in_thread(lambda: FakeAgent(cluster, "tower", user, port=7001).row)
+    frames = desired_frames(agent.topic, follow(agent, desired.desired_state), look_again_s=0.05)
+    await next_state(frames)
+    await in_thread(Node.unscoped.all().delete)
+    assert not [frame async for frame in frames if b"event: desired" in frame]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -184,7 +175,7 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         topics = [agent.topic for agent in agents]
         opened = await asyncio.gather(*(ours.subscribe([topic]) for topic in topics))
         for topic in topics:
-            await in_thread(emit, topic, "desired", {})
+            await emit(topic, "desired", {})
         frames = [await asyncio.wait_for(stream.queue.get(), 120) for stream in opened]
         for stream in opened:
             ours.unsubscribe(stream)
@@ -192,11 +183,6 @@ def test_streams_that_open_together_and_outlive_a_database_error_all_hear_what_f
         return {frame.event.topic for frame in frames if frame}
 
     assert asyncio.run(listen()) == {agent.topic for agent in agents}
-
-
-async def in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """As another process would; the thread gives its connection back."""
-    await asyncio.to_thread(returns_connection(act), *args, **kwargs)
 
 
 async def next_state(frames: Any) -> Any:

@@ -1,22 +1,17 @@
 """Programs hear what happens: by a stream, or by asking and waiting."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.test import AsyncClient
 from rest_framework.test import APIClient
 
-from helixweb.common import events
 from helixweb.common.api_keys import create_api_key
-from helixweb.common.connections import returns_connection
 from helixweb.inventory.models import Cluster
 from tests.helixweb.looking import answered
+from tests.helixweb.stream_readers import REST, emit, json_of
 
-EVENTS = "/api/v1/events/"
-emit = sync_to_async(returns_connection(events.emit))
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -27,9 +22,8 @@ def client(user: Any) -> AsyncClient:
 
 
 async def asked(client: AsyncClient, **query: Any) -> dict[str, Any]:
-    answer: Any = await client.get(EVENTS, query)
-    assert answer.status_code == 200, answer.content
-    return json.loads(b"".join([part async for part in answer]))
+    found: dict[str, Any] = await json_of(await client.get(REST, query))
+    return found
 
 
 async def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluster: Cluster) -> None:
@@ -86,5 +80,5 @@ async def test_who_waits_in_vain_goes_on_from_that_place(
 def test_what_makes_no_sense_is_refused(
     api: APIClient, cluster: Cluster, query: dict[str, str], field: str
 ) -> None:
-    answer = answered(api.get(EVENTS, query), 400)
+    answer = answered(api.get(REST, query), 400)
     assert [error["field"] for error in answer.json()["errors"]] == [field]

@@ -6,20 +6,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
 from helixweb.common import broadcaster, events
 from helixweb.common.broadcaster import OVERLAP, QUEUE_LENGTH, Frame, Subscription
-from helixweb.common.connections import returns_connection
 from helixweb.common.event_place import MOST_MISSING, Place, missing_of
 from helixweb.common.models import Event
 from tests.helixweb.looking import contains
+from tests.helixweb.stream_readers import emit, in_thread
 
 WAIT_S = 120.0
-emit = sync_to_async(returns_connection(events.emit))
 
 
 async def next_events(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]:
@@ -51,21 +50,16 @@ async def test_every_stream_of_a_topic_hears_of_an_event() -> None:
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice() -> None:
+async def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice() -> None:
     for number in range(3):
-        events.emit("cluster:1", "node", {"number": number})
-    first = Event.objects.earliest("pk").pk
-
-    @async_to_sync
-    async def scenario() -> None:
-        stream = broadcaster.stream(["cluster:1"], place=Place(first))
-        missed = await next_events(stream, 2)
-        await emit("cluster:1", "node", {"number": 3})
-        later = await next_events(stream, 1)
-        assert [event["data"]["number"] for event in missed + later] == [1, 2, 3]
-        await stream.aclose()
-
-    scenario()
+        await emit("cluster:1", "node", {"number": number})
+    first = (await in_thread(Event.objects.earliest, "pk")).pk
+    stream = broadcaster.stream(["cluster:1"], place=Place(first))
+    missed = await next_events(stream, 2)
+    await emit("cluster:1", "node", {"number": 3})
+    later = await next_events(stream, 1)
+    assert [event["data"]["number"] for event in missed + later] == [1, 2, 3]
+    await stream.aclose()
 
 
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
@@ -153,34 +147,31 @@ async def test_an_open_stream_holds_no_connection() -> None:
     await stream.aclose()
 
 
-def emit_as(pk: int) -> None:
+async def emit_as(pk: int) -> None:
     """An event whose id was given out then, and whose row is there only now."""
-    Event.objects.create(pk=pk, topic="cluster:1", type="node", data={"number": pk})
+    row = {"topic": "cluster:1", "type": "node", "data": {"number": pk}}
+    await in_thread(Event.objects.create, pk=pk, **row)
 
 
 @pytest.mark.usefixtures("time_stands_still")  # what is late is late within the overlap
 @pytest.mark.django_db(transaction=True)  # the poll gives its connection back
-def test_an_event_that_is_committed_late_is_read_once_however_often_the_stream_breaks() -> None:
-    first = Event.objects.create(topic="cluster:1", type="node", data={"number": 0}).pk
-    Event.objects.update(created_at=timezone.now() - 2 * OVERLAP)
+async def test_an_event_that_is_committed_late_is_read_once_however_often_a_stream_breaks() -> None:
+    await emit("cluster:1", "node", {"number": 0})
+    first = (await in_thread(Event.objects.get)).pk
+    await in_thread(Event.objects.update, created_at=timezone.now() - 2 * OVERLAP)
     for pk in (first + 2, first + 4):
-        emit_as(pk)
-    assert events.latest_id() == f"{first + 4}~{first + 1}.{first + 3}"
-
-    @async_to_sync
-    async def scenario() -> None:
-        last = str(first)
-        for late, wanted in ((None, (2, 4)), (1, (1,)), (3, (3,)), (5, (5,))):
-            if late is not None:
-                await sync_to_async(returns_connection(emit_as))(first + late)
-            stream = broadcaster.stream(["cluster:1"], place=Place.parse(last))
-            seen = await next_events(stream, len(wanted))
-            await stream.aclose()
-            assert [event["data"]["number"] - first for event in seen] == list(wanted)
-            last = seen[-1]["id"]
-        assert last == str(first + 5)
-
-    scenario()
+        await emit_as(pk)
+    last = str(first)
+    assert await in_thread(events.latest_id) == f"{first + 4}~{first + 1}.{first + 3}"
+    for late, wanted in ((None, (2, 4)), (1, (1,)), (3, (3,)), (5, (5,))):
+        if late is not None:
+            await emit_as(first + late)
+        stream = broadcaster.stream(["cluster:1"], place=Place.parse(last))
+        seen = await next_events(stream, len(wanted))
+        await stream.aclose()
+        assert [event["data"]["number"] - first for event in seen] == list(wanted)
+        last = seen[-1]["id"]
+    assert last == str(first + 5)
 
 
 @pytest.mark.usefixtures("time_stands_still")  # what is late is late within the overlap
@@ -189,7 +180,7 @@ async def test_an_open_stream_says_what_it_has_not_had() -> None:
     stream = broadcaster.stream(["cluster:1"], place=None)
     await anext(stream)
     for pk, place in ((1002, "1002"), (1004, "1004~1003"), (1003, "1004")):
-        await sync_to_async(returns_connection(emit_as))(pk)
+        await emit_as(pk)
         (event,) = await next_events(stream, 1)
         assert (event["data"]["number"], event["id"]) == (pk, place)
     await stream.aclose()

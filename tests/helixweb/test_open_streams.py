@@ -4,70 +4,31 @@ ended."""
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
-from django.test import AsyncClient, Client
 
 from helixweb.access import events_api
-from helixweb.access.models import Grant
-from helixweb.access.roles import Role
-from helixweb.common import api_keys, broadcaster, events, open_streams
-from helixweb.common.connections import returns_connection
+from helixweb.common import broadcaster, open_streams
 from helixweb.common.event_place import Place
 from helixweb.common.open_streams import COME_AGAIN_S
 from helixweb.inventory.models import Cluster
-from tests.helixweb.test_hostile_topics import demoted, ends, kept_out, key_revoked, logged_out
+from tests.helixweb.looking import contains
+from tests.helixweb.stream_readers import (
+    PAGES,
+    REST,
+    Reader,
+    demoted,
+    emit,
+    in_thread,
+    kept_out,
+    key_revoked,
+    logged_out,
+)
 
-PAGES, REST = "/events", "/api/v1/events/"
-STREAM = {"Accept": "text/event-stream"}
 MOST = 2
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Reader:
-    """Somebody who looks at one cluster, with a browser and with a key."""
-
-    def __init__(self, name: str, cluster: Cluster, users: Any) -> None:
-        self.user = users.create_user(name)
-        Grant.objects.create(user=self.user, cluster=cluster, role=Role.VIEWER)
-        self.topics = {"topics": f"cluster:{cluster.pk}"}
-        self.key = api_keys.create_api_key(name="k", user=self.user, scopes=["read"])
-        self.browser = Client()
-        self.browser.force_login(self.user)
-        # All pages are loaded then, as when a site has started.
-        assert self.browser.get("/").status_code == 200
-
-    async def ask(self, address: str, **more: Any) -> Any:
-        client = AsyncClient()
-        if address == PAGES:
-            client.cookies = self.browser.cookies
-            return await client.get(address, self.topics)
-        headers = {"Authorization": f"Bearer {self.key.secret}", **(STREAM if not more else {})}
-        return await client.get(address, {**self.topics, **more}, headers=headers)
-
-    @asynccontextmanager
-    async def stream(self, address: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open within, and closed after that as when its reader goes away."""
-        answer = await self.ask(address)
-        assert answer.status_code == 200, answer.content
-        pieces = answer._iterator  # which `streaming_content` wraps, anew each time
-        assert await anext(pieces) == b"retry: 2000\n\n"
-        number = open_streams.count(self.user.pk)
-        yield pieces
-        await pieces.aclose()
-        # The test client has wrapped it, and leaves it to Python, which tells nobody.
-        async with asyncio.timeout(30):
-            while open_streams.count(self.user.pk) == number:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-
-
-@pytest.fixture
-def reader(cluster: Cluster, django_user_model: Any) -> Reader:
-    return Reader("vera", cluster, django_user_model.objects)
 
 
 @pytest.fixture
@@ -78,33 +39,29 @@ def few(settings: Any) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few")
-def test_one_person_has_so_many_streams_open_and_no_more_and_others_have_theirs(
+async def test_one_person_has_so_many_streams_open_and_no_more_and_others_have_theirs(
     reader: Reader, cluster: Cluster, django_user_model: Any
 ) -> None:
-    other = Reader("otto", cluster, django_user_model.objects)
-
-    @async_to_sync
-    async def scenario() -> None:
-        async with reader.stream(PAGES):
-            async with reader.stream(REST):
-                problem = await reader.ask(REST)
-                assert (problem.status_code, problem["Retry-After"]) == (429, str(COME_AGAIN_S))
-                told = problem.json()
-                assert told["type"] == "about:blank#too_many_streams"
-                assert "One person may have 2 event streams" in told["detail"]
-                assert "HELIX_STREAMS_PER_USER" in told["detail"]
-                page = await reader.ask(PAGES)
-                assert (page.status_code, page["Retry-After"]) == (429, str(COME_AGAIN_S))
-                # As shell.js asks: an EventSource does not tell what it was answered.
-                assert (await sync_to_async(reader.browser.get)(PAGES)).status_code == 429
-                async with other.stream(PAGES), other.stream(REST):
-                    pass
-            assert (await sync_to_async(reader.browser.get)(PAGES)).status_code == 400
-            async with reader.stream(PAGES):  # one has ended
+    other = await in_thread(Reader, "otto", cluster, django_user_model.objects)
+    async with reader.stream(PAGES):
+        async with reader.stream(REST):
+            problem = await reader.ask(REST)
+            assert (problem.status_code, problem["Retry-After"]) == (429, str(COME_AGAIN_S))
+            said = problem.json()
+            assert said["type"] == "about:blank#too_many_streams"
+            contains(
+                said["detail"], "One person may have 2 event streams", "HELIX_STREAMS_PER_USER"
+            )
+            page = await reader.ask(PAGES)
+            assert (page.status_code, page["Retry-After"]) == (429, str(COME_AGAIN_S))
+            # As shell.js asks: an EventSource does not say what it was answered.
+            assert (await in_thread(reader.browser.get, PAGES)).status_code == 429
+            async with other.stream(PAGES), other.stream(REST):
                 pass
-        assert open_streams.count(reader.user.pk) == 0
-
-    scenario()
+        assert (await in_thread(reader.browser.get, PAGES)).status_code == 400
+        async with reader.stream(PAGES):  # one has ended
+            pass
+    assert open_streams.count(reader.user.pk) == 0
 
 
 @pytest.mark.usefixtures("few")
@@ -115,8 +72,7 @@ async def test_who_waits_for_events_has_a_stream_open_and_who_only_looks_has_not
     assert (await reader.ask(REST, wait=60)).status_code == 429
     look = await reader.ask(REST, wait=0)
     assert b'"events":' in b"".join([piece async for piece in look.streaming_content])
-    emit = sync_to_async(returns_connection(events.emit))
-    await emit(reader.topics["topics"], "node", {})
+    await emit(reader.topic, "node", {})
     for wait in waits:
         async with asyncio.timeout(30):
             assert [piece async for piece in wait.streaming_content]
@@ -124,7 +80,7 @@ async def test_who_waits_for_events_has_a_stream_open_and_who_only_looks_has_not
 
 
 @pytest.mark.usefixtures("few")
-async def test_an_answer_that_nobody_reads_any_more_has_no_stream_open(reader: Reader) -> None:
+async def test_an_answer_that_is_read_no_more_has_no_stream_open(reader: Reader) -> None:
     """Django drops it without closing it when its client has gone before the first byte."""
 
     answers = [await reader.ask(REST) for _ in range(MOST)]
@@ -140,44 +96,33 @@ async def test_an_answer_that_nobody_reads_any_more_has_no_stream_open(reader: R
     [(PAGES, logged_out), (PAGES, demoted), (REST, kept_out), (REST, key_revoked)],
 )
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
+async def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
     reader: Reader,
     address: str,
-    ending: Callable[[Any, Any, Client], None],
+    ending: Callable[[Reader], None],
     when: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Once it is known who asks and before it is looked at what they may hear, or after that and
-    before anybody listens."""
+    before the stream begins."""
     asked = events_api.unheard
 
     def unheard(named: Any, request: Any) -> list[str]:
         if when == "before":
-            ending(reader.user, reader.key, reader.browser)
+            ending(reader)
         refused: list[str] = asked(named, request)
         if when == "after":
-            ending(reader.user, reader.key, reader.browser)
+            ending(reader)
         return refused
 
-    cookies = reader.browser.cookies.copy()
-
-    @async_to_sync
-    async def scenario() -> bool:
-        monkeypatch.setattr(events_api, "unheard", unheard)
-        client = AsyncClient()
-        if address == PAGES:
-            client.cookies = cookies
-            answer = await client.get(address, reader.topics)
-        else:
-            answer = await reader.ask(address)
-        if when == "before":
-            return answer.status_code in (400, 401, 403)
+    monkeypatch.setattr(events_api, "unheard", unheard)
+    answer = await reader.ask(address)
+    if when == "before":
+        assert answer.status_code in (400, 401, 403)
+    else:
         assert answer.status_code == 200
-        over = await ends(aiter(answer.streaming_content), reader.topics["topics"])
+        assert await reader.is_cut_off(aiter(answer.streaming_content))
         await answer._iterator.aclose()
-        return over
-
-    assert scenario()
 
 
 def test_places_are_taken_before_it_is_asked_what_may_be_heard(
@@ -199,7 +144,7 @@ def test_places_are_taken_before_it_is_asked_what_may_be_heard(
     monkeypatch.setattr(events_api, "unheard", unheard)
     for address in (PAGES, REST):
         said.clear()
-        assert reader.browser.get(address, reader.topics).status_code == 400
+        assert reader.browser.get(address, {"topics": reader.topic}).status_code == 400
         assert said == ["place", "rights"]
 
 
