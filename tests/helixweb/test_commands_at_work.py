@@ -28,7 +28,7 @@ from runtime.protocol.phases import Phase
 from tests.helixweb.looking import contains, fresh
 from tests.helixweb.searching import searched
 
-pytestmark = pytest.mark.usefixtures("time_stands_still")
+pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 from tests.helixweb.looking import fresh
 from tests.helixweb.markup import tight
 
-pytestmark = pytest.mark.usefixtures("time_stands_still")
+pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 
 MARK = "emulated</span>"
 

@@ -21,7 +21,7 @@ from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied
 from tests.helixweb.markup import tight
 
-pytestmark = pytest.mark.usefixtures("time_stands_still")
+pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 
 HARDWARE: dict[str, Any] = {**OF_DOUBLES, "gpus": []}
 GPU = Gpu(name="L4", memory_bytes=24_000_000).model_dump(mode="json")

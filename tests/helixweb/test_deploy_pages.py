@@ -16,7 +16,7 @@ from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.markup import tight
 
-pytestmark = pytest.mark.usefixtures("time_stands_still")
+pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 
 
 def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deployment:

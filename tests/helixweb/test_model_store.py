@@ -16,14 +16,17 @@ from helixweb.inventory.models import LanguageModel
 from runtime.checkpoints import hub as hub_client
 from runtime.checkpoints.adding import add_checkpoint, partial_folder
 from runtime.checkpoints.errors import CheckpointError
-from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from tests.runtime.hub_server import COMMIT, HubServer, hub_server
+
+pytestmark = pytest.mark.any_database
 
 NAME = "org/small"
 
 
 @pytest.fixture
 def hub(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint  # takes seconds
+
     monkeypatch.setattr(hub_client, "_FIRST_PAUSE_S", 0.001)
     folder = tmp_path / "on_hub"
     make_tiny_checkpoint(folder, sizes=TinySizes(hidden_size=64, shards=2), seed=3)

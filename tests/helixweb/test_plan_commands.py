@@ -19,7 +19,7 @@ from tests.helixweb.looking import contains, fresh
 from tests.helixweb.searching import claimed, end_with
 from tests.helixweb.simulated_forecast import FORECAST
 
-pytestmark = pytest.mark.usefixtures("time_stands_still")
+pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 
 
 @pytest.fixture

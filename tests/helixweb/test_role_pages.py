@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import pytest
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.test import RequestFactory
@@ -100,6 +101,7 @@ def asked(path: str, method: str, user: Any) -> int:
     return ALLOWED
 
 
+@pytest.mark.any_database
 def test_every_page_is_for_whom_the_table_says(world: World) -> None:
     wrong = []
     people = cache(world.people)
