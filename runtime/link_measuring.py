@@ -88,15 +88,18 @@ class LinkAnswers:
         """`may_measure`: False while this machine has something better to do."""
         self.key = ""
         self._may_measure = may_measure
+        self._answered: set[asyncio.StreamWriter] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection, then end it."""
+        self._answered.add(writer)
         try:
             async with asyncio.timeout(_WITHIN_S):
                 await self._answer(reader, writer)
         except (TimeoutError, OSError, EOFError, FrameError, CannotMeasure) as error:
             logger.debug("a connection that measures ended: %r", error)
         finally:
+            self._answered.discard(writer)
             _abort(writer)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -129,7 +132,6 @@ class LinkListener(LinkAnswers):
         super().__init__(may_measure=may_measure)
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None
-        self._answering: set[asyncio.Task[None]] = set()
 
     @property
     def is_open(self) -> bool:
@@ -139,29 +141,17 @@ class LinkListener(LinkAnswers):
         """Raises OSError where the port is taken."""
         if self._server is None:
             self._server = await asyncio.start_server(
-                self._accept, self._host, self._port, limit=READ_AHEAD_BYTES
+                self.accept, self._host, self._port, limit=READ_AHEAD_BYTES
             )
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """The port is free when it returns."""
         server, self._server = self._server, None
         if server is None:
             return
         server.close()
-        await cancel(*self._answering)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a connection is answered in no task")
-        self._answering.add(task)
-        try:
-            await self.accept(reader, writer)
-        except asyncio.CancelledError:
-            if self._server is not None:
-                raise  # else `close` has ended it, which no one else awaits
-        finally:
-            self._answering.discard(task)
+        for writer in self._answered:
+            _abort(writer)
 
 
 async def measure_link(

@@ -170,7 +170,7 @@ class Agent:
             await self._manager.close()
             await self._profiling.stop()
             await self._supervisor.stop()
-            await self._listener.close()
+            self._listener.close()
 
     async def _learn_engines(self) -> None:
         """Tell helixweb what vLLM can run here, if a start of it has to be asked. Never returns."""
@@ -287,7 +287,7 @@ class Agent:
             if isinstance(action, StartStage) and self._manager.holds_any:
                 await self._to_reconcile.wait()  # they hold memory, and are ending
             elif isinstance(action, StartStage):
-                await self._listener.close()  # the stage's port from now on
+                self._listener.close()  # the stage's port from now on
                 await self._supervisor.start(action.assignment)
             elif isinstance(action, AddGeneration):
                 await self._supervisor.add(action.assignment)

@@ -148,7 +148,7 @@ async def idle_port(is_idle: Callable[[], bool] = lambda: True) -> AsyncIterator
     try:
         yield f"tcp://127.0.0.1:{port}"
     finally:
-        await listener.close()
+        listener.close()
     socket.create_server(("127.0.0.1", port)).close()  # free for a stage
 
 
