@@ -76,15 +76,3 @@ class EngineOptions(BaseModel):
     shared_cores: SharedCoresRule = SharedCoresRule.GATHER
     messages: MessageRule = MessageRule.PER_HOP
     prefixes: PrefixRule = PrefixRule.REUSE
-
-
-# What the published systems do: all that arrived, first in first out, prompts whole.
-PUBLISHED = EngineOptions(
-    order=StepOrder.ARRIVAL,
-    prompts=PromptRule.WHOLE,
-    prompt_steps=PromptStepRule.BY_ROOM,
-    decode_cap="off",
-    shared_cores=SharedCoresRule.IGNORE,
-    messages=MessageRule.PER_REQUEST,
-    prefixes=PrefixRule.FORGET,
-)

@@ -1,10 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from published_options import PUBLISHED
 
 from runtime.engine.batcher import pick_step
 from runtime.engine.sequence import Chunk, RequestKey, Sequence
 from runtime.protocol.data import Hop, Route, Sampling
-from runtime.protocol.engine_options import PUBLISHED, EngineOptions, StepOrder
+from runtime.protocol.engine_options import EngineOptions, StepOrder
 
 OURS = EngineOptions()
 GREEDY = Sampling(temperature=0.0, top_p=1.0, top_k=0, seed=0, max_tokens=8)

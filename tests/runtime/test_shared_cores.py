@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from published_options import PUBLISHED
 
 from runtime.engine.core_use import CoreUse, core_reader, delay_reader
 from runtime.engine.decode_cap import DecodeCap
@@ -18,7 +19,7 @@ from runtime.engine.sequence import Chunk, Work, passing
 from runtime.engine.shared_cores import WINDOW_S, SharedCores, may_share_cores
 from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import PeerAddress
-from runtime.protocol.engine_options import PUBLISHED, EngineOptions, SharedCoresRule
+from runtime.protocol.engine_options import EngineOptions, SharedCoresRule
 
 MOST = 6.0
 KEY = "k" * 40
