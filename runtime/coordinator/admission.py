@@ -45,20 +45,11 @@ class Admission:
     @property
     def nodes_in_use(self) -> set[str]:
         """Nodes that a request runs on now."""
-        return {
-            stage.node
-            for request in self.running.values()
-            if request.pipeline is not None
-            for stage in request.pipeline.stages
-        }
+        return {node for request in self.running.values() for node in request.nodes}
 
     def running_through(self, node: str) -> list[LiveRequest]:
         """Those with the stage of `node` on their way."""
-        return [
-            request
-            for request in self.running.values()
-            if request.pipeline and any(stage.node == node for stage in request.pipeline.stages)
-        ]
+        return [request for request in self.running.values() if node in request.nodes]
 
     def running_under(self, plan: Serving) -> list[LiveRequest]:
         return [request for request in self.running.values() if request.serving is plan]
@@ -253,7 +244,7 @@ class Recovery:
         request = running.get(entry.request)
         if request is None or entry.epoch != request.epoch or request.pipeline is None:
             return
-        if sender not in {stage.node for stage in request.pipeline.stages}:
+        if sender not in request.nodes:
             self.link.complain(f"{sender!r} refused a request that is not on its way through it")
             return
         if entry.reason == Reason.NO_KV_PAGES and request.serving.shares(sender):

@@ -332,10 +332,11 @@ def _usage(requests: Sequence[LiveRequest]) -> Usage:
 
 
 def _helix(request: LiveRequest) -> HelixExtension:
-    stages = request.pipeline.stages if request.pipeline else ()
     return {
         "request": f"{request.id:016x}",
-        "pipeline": [{"node": one.node, "first": one.first, "end": one.end} for one in stages],
+        "pipeline": [
+            {"node": one.node, "first": one.first, "end": one.end} for one in request.hops
+        ],
         "ttft_s": request.ttft_s,
         "queue_s": request.queue_s,
     }

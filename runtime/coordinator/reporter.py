@@ -155,5 +155,5 @@ def _reported(request: LiveRequest, *, now: float) -> ReportedRequest:
         model_name=request.serving.plan.model_name,
         prompt_tokens=len(request.prompt_ids),
         output_tokens=len(request.token_ids),
-        nodes=() if pipeline is None else tuple(stage.node for stage in pipeline.stages),
+        nodes=request.nodes,
     )

@@ -7,8 +7,8 @@ from array import array
 from dataclasses import dataclass
 
 from planner.domain.pipeline import Pipeline
+from runtime.protocol.data import Hop
 from runtime.protocol.logs import NO_REQUEST
-from runtime.protocol.request_trace import TraceStage
 from runtime.protocol.trace_context import TraceContext
 
 
@@ -59,10 +59,15 @@ class RequestLife:
         self.outcome = "cancelled"
 
     @property
-    def stages(self) -> tuple[TraceStage, ...]:
-        """Of its pipeline, as answers and traces name them."""
+    def hops(self) -> tuple[Hop, ...]:
+        """The stages of its pipeline; none while it waits."""
         stages = self.pipeline.stages if self.pipeline else ()
-        return tuple(TraceStage(node=one.node, first=one.first, end=one.end) for one in stages)
+        return tuple(Hop(node=one.node, first=one.first, end=one.end) for one in stages)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of its pipeline; none while it waits."""
+        return self.attempts[-1].nodes if self.pipeline else ()
 
     @property
     def output_tokens(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from runtime.coordinator.live_request import LiveRequest
 from runtime.coordinator.serving import Serving
-from runtime.protocol.data import DType, Entry, Flag, Hop, Kind, Message, Route
+from runtime.protocol.data import DType, Entry, Flag, Kind, Message, Route
 from runtime.transport.base import Sender, SendError
 
 RELEASED_KEPT = 4096
@@ -37,10 +37,7 @@ def prompt_message(request: LiveRequest) -> Message:
         hop=0,
         flags=Flag.PROMPT_END,
         route=Route(
-            hops=tuple(
-                Hop(node=stage.node, first=stage.first, end=stage.end)
-                for stage in request.pipeline.stages
-            ),
+            hops=request.hops,
             sampling=replace(
                 sampling,
                 max_tokens=sampling.max_tokens - len(request.token_ids),
@@ -99,17 +96,15 @@ class StageLink:
     def send_prompt(self, request: LiveRequest) -> None:
         """To the first stage of its pipeline. Raises ValueError when it was not routed."""
         message = prompt_message(request)
-        stages = request.pipeline.stages if request.pipeline else ()
-        self._send(stages[0].node, message)
+        self._send(request.nodes[0], message)
 
     def release(self, request: LiveRequest, *, traced: bool) -> None:
         """Have every stage of its pipeline forget it in its present epoch.
 
         `traced`: and tell first when it ran what of it.
         """
-        stages = request.pipeline.stages if request.pipeline else ()
         self._release(
-            {stage.node: None for stage in stages},
+            request.nodes,
             generation=request.serving.plan.generation,
             request=request.id,
             epoch=request.epoch,

@@ -154,7 +154,7 @@ class Tracer:
             request=request,
             ended_s=tokens[-1] if request.is_complete and tokens else now,
             asked_s=now,
-            missing=set() if request.pipeline is None else set(request.attempts[-1].nodes),
+            missing=set(request.nodes),
         )
         self._asked[request.id] = asked
         if not asked.missing:
@@ -234,7 +234,7 @@ class Tracer:
         self, life: RequestLife, plan: ServingPlan, line: TimeLine, *, ended_s: float, number: int
     ) -> None:
         """For helixweb, and for OpenTelemetry if a collector is known."""
-        arrived_s, stages = life.arrived_at, life.stages
+        arrived_s, hops = life.arrived_at, life.hops
         trace = RequestTrace(
             request=f"{number:016x}",
             generation=plan.generation,
@@ -243,11 +243,11 @@ class Tracer:
             outcome=life.outcome,
             prompt_tokens=life.prompt_tokens or 0,
             output_tokens=life.output_tokens,
-            queue_s=life.queue_s if stages else ended_s - arrived_s,
+            queue_s=life.queue_s if hops else ended_s - arrived_s,
             ttft_s=life.ttft_s,
             e2e_s=ended_s - arrived_s,
             attempts=max(1, len(life.attempts)),
-            pipeline=stages,
+            pipeline=hops,
             parts=line.parts,
             rows=line.rows,
             token_times_s=tuple(

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from runtime.protocol.data import Hop
 from runtime.protocol.message import Count, Message, SmallCount, UnixTime
 
 
@@ -55,14 +56,6 @@ class TraceRow(Message):
     spans: tuple[tuple[float, float, float, int], ...]
 
 
-class TraceStage(Message):
-    """A stage of the pipeline; layers [first, end)."""
-
-    node: str
-    first: Count
-    end: int = Field(ge=1)
-
-
 class RequestTrace(Message):
     """One request. `request` is 16 hex digits; `arrived_at` Unix seconds; times in seconds.
 
@@ -81,7 +74,7 @@ class RequestTrace(Message):
     ttft_s: float | None = Field(default=None, ge=0)
     e2e_s: float = Field(ge=0)
     attempts: int = Field(ge=1, lt=2**31)
-    pipeline: tuple[TraceStage, ...]
+    pipeline: tuple[Hop, ...]
     parts: tuple[TracePart, ...]
     rows: tuple[TraceRow, ...]
     token_times_s: tuple[float, ...]

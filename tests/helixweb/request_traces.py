@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from runtime.protocol.data import Hop
 from runtime.protocol.request_trace import (
     PartKind,
     PartPhase,
     RequestTrace,
     TracePart,
     TraceRow,
-    TraceStage,
 )
 
 PARTS = (
@@ -46,8 +46,8 @@ def made_up_trace(number: int, **changes: Any) -> RequestTrace:
         "e2e_s": 2.0,
         "attempts": 1,
         "pipeline": (
-            TraceStage(node="tower", first=0, end=3),
-            TraceStage(node="laptop", first=3, end=4),
+            Hop(node="tower", first=0, end=3),
+            Hop(node="laptop", first=3, end=4),
         ),
         "parts": tuple(parts),
         "rows": tuple(rows),

@@ -35,7 +35,6 @@ from runtime.protocol.request_trace import (
     RequestTrace,
     TracePart,
     TraceRow,
-    TraceStage,
 )
 from runtime.protocol.stage_spans import pack_spans
 
@@ -214,7 +213,7 @@ def test_traces_that_helixweb_does_not_take_are_kept_within_bounds(bench: Bench)
 
 def trace_objects() -> int:
     gc.collect()
-    kinds = {RequestTrace, TracePart, TraceRow, TraceStage}
+    kinds = {RequestTrace, TracePart, TraceRow}
     return sum(type(thing) in kinds for thing in gc.get_objects())
 
 
