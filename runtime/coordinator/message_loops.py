@@ -42,11 +42,11 @@ def message_loops(
     return [
         act_forever(transport.receive, dispatcher.receive, peer_of=attrgetter("sender")),
         act_forever(transport.peer_events, dispatcher.see, peer_of=attrgetter("peer")),
-        _expire_forever(dispatcher),
+        act_forever(each_second, lambda _: dispatcher.expire(), peer_of=str),
     ]
 
 
-async def _expire_forever(dispatcher: Dispatcher) -> None:
-    while True:
-        await asyncio.sleep(TICK_S)
-        dispatcher.expire()
+async def each_second() -> tuple[str]:
+    """The clock, once a second has passed."""
+    await asyncio.sleep(TICK_S)
+    return ("the clock",)

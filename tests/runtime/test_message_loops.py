@@ -6,7 +6,8 @@ from operator import attrgetter
 
 import pytest
 
-from runtime.coordinator.message_loops import act_forever
+from runtime.coordinator import message_loops
+from runtime.coordinator.message_loops import act_forever, each_second
 from runtime.protocol.data import Kind, Message
 from runtime.transport.base import Received
 from runtime.transport.heartbeats import PeerEvent
@@ -77,6 +78,33 @@ def test_what_cannot_be_acted_on_is_logged_and_left_out(
 
     asyncio.run(run())
     assert "of 'bad' could not be acted on" in caplog.text
+
+
+def test_what_expires_badly_is_logged_and_the_next_second_comes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(message_loops, "TICK_S", 0.0)
+    ticks = 0
+
+    async def run() -> None:
+        has_gone_on = asyncio.Event()
+
+        def expire(_: str) -> None:
+            nonlocal ticks
+            ticks += 1
+            if ticks == 1:
+                raise LookupError("the first")
+            has_gone_on.set()
+
+        running = asyncio.create_task(act_forever(each_second, expire, peer_of=str))
+        going_on = asyncio.create_task(has_gone_on.wait())
+        await asyncio.wait({running, going_on}, return_when=asyncio.FIRST_COMPLETED)
+        assert going_on.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+    assert "what came of 'the clock' could not be acted on" in caplog.text
 
 
 def test_answers_go_on_while_there_is_always_another_message() -> None:
