@@ -18,8 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from runtime.agent.reconcile import LocalState, RunningStage, after_failure
-from runtime.agent.stage_events import after_event
+from runtime.agent.reconcile import LocalState, RunningStage, after_event, after_failure
 from runtime.process_log import ProcessLog
 from runtime.protocol.control import StageAssignment
 from runtime.protocol.engines import EngineSettings

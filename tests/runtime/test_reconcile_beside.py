@@ -18,11 +18,11 @@ from runtime.agent.reconcile import (
     RunningStage,
     StartStage,
     StopStage,
+    after_event,
     look_again_at_s,
     next_action,
     observe,
 )
-from runtime.agent.stage_events import after_event
 from runtime.protocol.control import DesiredState, PeerAddress, StageAssignment
 from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import (
