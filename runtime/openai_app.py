@@ -19,9 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from runtime.api.access import ApiKeys, RequireApiKey
 from runtime.api.error_answers import EXCEPTION_HANDLERS, read_body
 from runtime.api.events import encoded
-from runtime.api.translation import translation_of
+from runtime.api.translation import Translated, translation_of
 from runtime.dialects import DIALECTS
-from runtime.dialects.translation import Translated
 from runtime.protocol import trace_context
 from runtime.protocol.logs import HEADER, REQUEST_ID, request_id_or_new
 from runtime.protocol.openai import model_not_found
