@@ -37,7 +37,7 @@ class Admission:
     link: StageLink
     stats: RequestStats
     clock: Callable[[], float]
-    tracer: Tracer | None
+    tracer: Tracer
     running: dict[int, LiveRequest] = field(init=False, default_factory=dict)
     waiting: WaitingLine[LiveRequest] = field(init=False, default_factory=WaitingLine)
     paused: bool = field(init=False, default=False)  # only what ran before is let in
@@ -105,7 +105,7 @@ class Admission:
         request.ended = True
         self.stats.came_to(request.outcome)
         _log_end(request, now=self.clock())
-        traced = self.tracer is not None and self.tracer.ended(request)
+        traced = self.tracer.ended(request)
         if request.id in self.running:
             self.leave_path(request, traced=traced)
         else:

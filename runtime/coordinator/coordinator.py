@@ -155,11 +155,9 @@ class Coordinator:
         self._instances = InstanceService(
             SharedParts(
                 dispatcher=self._dispatcher,
-                stats=self._stats,
                 http=self._http,
                 token_timeout_s=options.request_timeout_s,
                 pipelines=LocalPipelines(self._pipelines),
-                tracer=self._tracer,
             )
         )
         self._follower = self._make_follower()

@@ -6,6 +6,7 @@ wait and restart, `plans.py` how one plan follows another.
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from heapq import nsmallest
 
@@ -57,13 +58,13 @@ class Dispatcher:
         drained, what still runs there goes on elsewhere. `tracer` gets every request that ends;
         None: nothing is traced. `on_stage_change` is called when a stage was lost or came back.
         """
-        self._tracer = tracer
+        self.tracer = tracer or Tracer(traces_per_s=0.0, clock=clock, unix_time=time.time)
         self._link = StageLink(transport=transport, clock=clock)
-        self._stats = stats
+        self.stats = stats
         self._clock = clock
         self._new_request_id = new_request_id
         self._request_timeout_s = request_timeout_s
-        self._admission = Admission(link=self._link, stats=stats, clock=clock, tracer=tracer)
+        self._admission = Admission(link=self._link, stats=stats, clock=clock, tracer=self.tracer)
         self._recovery = Recovery(admission=self._admission, link=self._link, clock=clock)
         self.plans = Plans(
             admission=self._admission,
@@ -73,7 +74,7 @@ class Dispatcher:
             migrate_after_s=migrate_after_s,
         )
         self.draining = Draining(plans=self.plans)
-        self._news = StageNews(plans=self.plans, tracer=tracer, on_change=on_stage_change)
+        self._news = StageNews(plans=self.plans, tracer=self.tracer, on_change=on_stage_change)
 
     @property
     def serving(self) -> Serving | None:
@@ -256,8 +257,7 @@ class Dispatcher:
 
         Requests of a plan that was to have gone by now go on under the one that serves.
         """
-        if self._tracer is not None:
-            self._tracer.expire()
+        self.tracer.expire()
         self._recovery.tick()
         self.plans.look()
         self.draining.look()
@@ -308,10 +308,8 @@ class Dispatcher:
                 self._on_token(sender, request, token)
 
     def _on_trace(self, sender: str, message: Message) -> None:
-        if self._tracer is None:
-            return
         try:
-            self._tracer.hear(sender, message)
+            self.tracer.hear(sender, message)
         except FrameError as error:
             self._link.complain(f"message of {sender!r} dropped: {error}")
 
@@ -340,11 +338,11 @@ class Dispatcher:
         now = self._clock()
         if not request.token_times:
             request.serving.load.first_token(request.id)
-        self._stats.token(request, now_s=now)
+        self.stats.token(request, now_s=now)
         finish = _FINISH.get(entry.reason, "stop") if Flag.FINISHED in entry.flags else None
         if request.accept(token_id, finish_reason=finish, logprobs=token.logprobs):
             request.serving.output_length.observe(len(request.token_ids))
-            self._stats.finished(request, now_s=now)
+            self.stats.finished(request, now_s=now)
             self._admission.end(request)
         else:
             request.serving.kv.grow(request.id, total_tokens=expected + 1)

@@ -23,7 +23,6 @@ from runtime.coordinator.dispatcher import Dispatcher
 from runtime.coordinator.local_pipelines import LocalPipelines
 from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.request_stats import RequestStats
-from runtime.coordinator.tracing import Tracer
 from runtime.front.answer import Proxy, Waits
 from runtime.front.backend import InstanceBackend
 from runtime.front.balance import Balance
@@ -106,16 +105,13 @@ class SharedParts:
     """What all groups of a coordinator share.
 
     `dispatcher` knows what is paused and drained; `pipelines` are its own. An instance has failed
-    that gave no token for `token_timeout_s`. `tracer`, on the same clock, gets time lines; None:
-    nothing is traced.
+    that gave no token for `token_timeout_s`. `clock` is the dispatcher's.
     """
 
     dispatcher: Dispatcher
-    stats: RequestStats
     http: httpx.AsyncClient
     token_timeout_s: float
     pipelines: LocalPipelines
-    tracer: Tracer | None = None
     clock: Callable[[], float] = time.monotonic
 
 
@@ -153,10 +149,10 @@ class InstanceGroup(InstanceBackend):
             ),
             waits=Waits(token_s=around.token_timeout_s),
             ledger=InstanceLedger(
-                stats=around.stats,
+                stats=around.dispatcher.stats,
                 pipelines=pipelines_of(plan),
                 clock=around.clock,
-                traced=self._trace,
+                traced=partial(around.dispatcher.tracer.ended_at_instances, plan=plan),
             ),
             clock=around.clock,
         )
@@ -220,7 +216,7 @@ class InstanceGroup(InstanceBackend):
     def node_traffic(self) -> dict[str, NodeTraffic]:
         """Traffic of each node: the sum over its instances."""
         nodes: dict[str, NodeTraffic] = {}
-        layers, counted = self.plan.num_layers, self._around.stats.node_tokens_total
+        layers, counted = self.plan.num_layers, self._around.dispatcher.stats.node_tokens_total
         open_ones = self.balance.open_instances()
         for name, one in self._served.items():
             load, before = self.instances[name].load, nodes.get(one.node)
@@ -272,10 +268,6 @@ class InstanceGroup(InstanceBackend):
     def _is_shut(self, node: str) -> bool:
         """Whether no new request may go to instances of that node."""
         return self.is_paused or node in self._around.dispatcher.draining.wished
-
-    def _trace(self, life: RequestLife) -> None:
-        if self._around.tracer is not None:
-            self._around.tracer.ended_at_instances(life, self.plan)
 
     def _watched(self, name: str, probed: Probed, is_shut: Callable[[], bool]) -> Instance:
         return Instance(

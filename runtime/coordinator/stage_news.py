@@ -146,7 +146,7 @@ class StageNews:
     """
 
     plans: Plans
-    tracer: Tracer | None
+    tracer: Tracer
     on_change: Callable[[], None]
     # the last of every peer
     _peer_events: dict[str, PeerEvent] = field(init=False, default_factory=dict)
@@ -183,8 +183,7 @@ class StageNews:
         ]
         for each in gone_from:
             each.hear_lost_links(sender, ())  # what its life before could not reach
-            if self.tracer is not None:
-                self.tracer.forget_clock(sender)
+            self.tracer.forget_clock(sender)
             self.plans.recovery.lose_node(sender, "was restarted", plan=each)
         if was_silent and sender not in plan.silent_nodes():
             self._come_up(sender, plan)

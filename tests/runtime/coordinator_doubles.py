@@ -346,11 +346,9 @@ def make_dispatcher(
 
 def make_instances(
     dispatcher: Dispatcher,
-    stats: RequestStats,
     *,
     http: httpx.AsyncClient,
     clock: Callable[[], float],
-    tracer: Tracer | None = None,
 ) -> tuple[InstanceService, PipelineBackend]:
     """Instances beside the pipelines of `dispatcher`, and these as a backend."""
     backend = PipelineBackend(
@@ -361,11 +359,9 @@ def make_instances(
     )
     around = SharedParts(
         dispatcher=dispatcher,
-        stats=stats,
         http=http,
         token_timeout_s=TOKEN_TIMEOUT_S,
         pipelines=LocalPipelines(backend),
-        tracer=tracer,
         clock=clock,
     )
     return InstanceService(around), backend

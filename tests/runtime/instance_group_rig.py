@@ -163,9 +163,7 @@ async def coordinator(
             routing=routing(),
         )
     async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
-        service, pipeline_backend = make_instances(
-            dispatcher, stats, http=http, clock=clock, tracer=tracer
-        )
+        service, pipeline_backend = make_instances(dispatcher, http=http, clock=clock)
 
         def backend() -> Backend:
             return service.serving or pipeline_backend

@@ -46,7 +46,7 @@ class Follower:
         self.stages = ScriptedStages(lambda prompt: [65, 66, 257])
         self.dispatcher, self.stats = make_dispatcher(self.stages, clock=self.clock)
         self.instances, _ = make_instances(
-            self.dispatcher, self.stats, http=httpx.AsyncClient(), clock=self.clock
+            self.dispatcher, http=httpx.AsyncClient(), clock=self.clock
         )
         self.keys = ApiKeys()
         self.peers: list[tuple[PeerAddress, ...]] = []
