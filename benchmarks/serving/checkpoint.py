@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from runtime.models.config import CompactConfig
 from runtime.models.tiny_checkpoint import EncodedDialogue, TinySizes, make_tiny_checkpoint
 
 _EOS_ID = 1  # of make_tiny_checkpoint
@@ -25,7 +26,7 @@ def cached_checkpoint(folder: Path, sizes: TinySizes) -> Path:
 
 
 def _never_ending(
-    config: CompactConfig, tensors: dict[str, Tensor], examples: tuple[EncodedDialogue, ...]
+    raw_config: Mapping[str, Any], tensors: dict[str, Tensor], examples: tuple[EncodedDialogue, ...]
 ) -> dict[str, Tensor]:
     """The end has a logit of 0, far below the largest of thousands: answers have full length."""
     tensors["lm_head.weight"][_EOS_ID] = 0

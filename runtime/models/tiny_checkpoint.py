@@ -4,7 +4,7 @@ The directory has the layout of Hugging Face, so `transformers` loads it as well
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -55,8 +55,10 @@ class EncodedDialogue:
     answer_ids: tuple[int, ...]
 
 
-# (config, random tensors by checkpoint name, examples) -> tensors to write
-Train = Callable[[CompactConfig, dict[str, Tensor], tuple[EncodedDialogue, ...]], dict[str, Tensor]]
+# (content of config.json, random tensors by checkpoint name, examples) -> tensors to write
+Train = Callable[
+    [Mapping[str, Any], dict[str, Tensor], tuple[EncodedDialogue, ...]], dict[str, Tensor]
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def make_tiny_checkpoint(
     sizes: TinySizes,
     seed: int,
     dialogues: tuple[Dialogue, ...] = (),
-    train: Train = lambda config, tensors, examples: tensors,
+    train: Train = lambda raw_config, tensors, examples: tensors,
 ) -> None:
     """Write config, weights and a byte-level tokenizer into `directory`.
 
@@ -98,9 +100,7 @@ def make_tiny_checkpoint(
     tokenizer = _train_tokenizer(dialogues, vocab_size=sizes.vocab_size)
     raw = _raw_config(sizes, tokenizer)
     config = parse_compact(raw, path=path)
-    tensors = train(
-        config, _random_tensors(config, seed=seed), encode_dialogues(tokenizer, dialogues)
-    )
+    tensors = train(raw, _random_tensors(config, seed=seed), encode_dialogues(tokenizer, dialogues))
     dtype: torch.dtype = getattr(torch, sizes.dtype)
     written = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     _write_tensors(directory, written, shards=sizes.shards)

@@ -1,22 +1,16 @@
 """Teaches the tiny checkpoint a few answers by heart, so that the demo's chat can be read.
 
-Legend: B dialogues, S tokens of the longest, T = B S rows, N heads, K KV heads, H head size,
-V vocabulary.
+Legend: B dialogues, S tokens of the longest, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtime.models.checkpoint import Piece
-from runtime.models.compact_decoder import build_decoder, stack_layer
-from runtime.models.config import CompactConfig
-from runtime.models.decoder import AttentionRule
-from runtime.models.ranks import ALONE
-from runtime.models.sharding import WHOLE
 from runtime.models.tiny_checkpoint import Dialogue, EncodedDialogue
 
 _IGNORED = -100  # cross_entropy's mark for rows without a target
@@ -68,8 +62,9 @@ class TrainingFell(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainer:
-    """Full-batch AdamW until the mean loss of the answers is at `target_loss` or `max_steps`.
+    """Trains the model of `transformers` by full-batch AdamW.
 
+    Until the mean loss of the answers is at `target_loss`, or for `max_steps`.
     `report(step, loss)` is called after each step. Steps, not seconds, so that the same machine
     makes the same file again.
     """
@@ -81,24 +76,29 @@ class Trainer:
 
     def __call__(
         self,
-        config: CompactConfig,
+        raw_config: Mapping[str, Any],
         tensors: dict[str, Tensor],
         examples: tuple[EncodedDialogue, ...],
     ) -> dict[str, Tensor]:
         """A `Train`. Raises TrainingFell."""
+        from transformers import AutoConfig, AutoModelForCausalLM  # take seconds
+
         inputs_BS, targets_BS = _batch(examples)
-        positions_T = torch.arange(inputs_BS.shape[1]).repeat(len(examples))
-        parameters = {name: value.clone().requires_grad_() for name, value in tensors.items()}
+        model: Any = AutoModelForCausalLM
+        model = model.from_config(AutoConfig.for_model(**raw_config))
+        model.load_state_dict(tensors, strict=False)  # a tied head is the embedding
         optimizer = torch.optim.AdamW(
-            parameters.values(), lr=self.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
+            model.parameters(), lr=self.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
         )
         warmup_steps = max(1, self.max_steps // 10)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1.0, (step + 1) / warmup_steps)
         )
         for step in range(1, self.max_steps + 1):
-            logits_TV = _logits(config, parameters, inputs_BS, positions_T)
-            loss = functional.cross_entropy(logits_TV, targets_BS.flatten(), ignore_index=_IGNORED)
+            logits_BSV = model(input_ids=inputs_BS, use_cache=False).logits
+            loss = functional.cross_entropy(
+                logits_BSV.flatten(0, 1), targets_BS.flatten(), ignore_index=_IGNORED
+            )
             value = loss.item()
             if value != value:  # NaN
                 raise TrainingFell(
@@ -110,10 +110,11 @@ class Trainer:
                 break
             optimizer.zero_grad()
             torch.autograd.backward(loss)
-            torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-        return {name: value.detach() for name, value in parameters.items()}
+        trained: dict[str, Tensor] = model.state_dict()
+        return {name: trained[name] for name in tensors}
 
 
 def _batch(examples: tuple[EncodedDialogue, ...]) -> tuple[Tensor, Tensor]:
@@ -127,34 +128,3 @@ def _batch(examples: tuple[EncodedDialogue, ...]) -> tuple[Tensor, Tensor]:
         inputs_BS[row, : len(whole) - 1] = whole[:-1]
         targets_BS[row, answer_start : len(whole) - 1] = whole[answer_start + 1 :]
     return inputs_BS, targets_BS
-
-
-def _logits(
-    config: CompactConfig, tensors: dict[str, Tensor], inputs_BS: Tensor, positions_T: Tensor
-) -> Tensor:
-    def stack(pieces: Sequence[Piece]) -> Tensor:
-        return torch.cat([tensors[piece.name] for piece in pieces])
-
-    layers = {layer: stack_layer(config, layer, stack, WHOLE) for layer in range(config.num_layers)}
-    decoder = build_decoder(
-        config, layers=layers, stack=stack, ranks=ALONE, device=torch.device("cpu")
-    )
-    batch, length = inputs_BS.shape
-
-    def attend(
-        _layer: int, query_TNH: Tensor, key_TKH: Tensor, value_TKH: Tensor, rule: AttentionRule
-    ) -> Tensor:
-        query_BNSH, key_BKSH, value_BKSH = (
-            rows.reshape(batch, length, -1, config.head_size).transpose(1, 2)
-            for rows in (query_TNH, key_TKH, value_TKH)
-        )
-        attended_BNSH = functional.scaled_dot_product_attention(
-            query_BNSH, key_BKSH, value_BKSH, is_causal=True, scale=rule.scale, enable_gqa=True
-        )
-        return attended_BNSH.transpose(1, 2).flatten(0, 1)
-
-    hidden_TD = decoder.embed(inputs_BS.flatten())
-    rotation = decoder.rotation(positions_T)
-    for layer in range(config.num_layers):
-        hidden_TD = decoder.run_layer(layer, hidden_TD, rotation=rotation, attend=attend)
-    return decoder.logits(hidden_TD)
