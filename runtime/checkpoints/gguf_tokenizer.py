@@ -2,10 +2,22 @@
 
 Two kinds of vocabulary: byte-level BPE ("gpt2"), whose text is first split by the pattern that
 `tokenizer.ggml.pre` names, and SentencePiece BPE ("llama"), whose merges follow from its scores.
+Loads tokenizers, which the base install lacks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.gguf_header import GgufHeader
@@ -39,7 +51,7 @@ _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell")
 _WHOLE_WORDS_FIRST = ("llama-bpe", "llama3", "llama-v3", "tekken")  # before any merge
 
 
-def tokenizer_of(header: GgufHeader) -> dict[str, Any]:
+def tokenizer_of(header: GgufHeader) -> str:
     """The content of a tokenizer.json. Raises CheckpointError for a kind that is not known."""
     kind = header.get("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama"):
@@ -49,19 +61,21 @@ def tokenizer_of(header: GgufHeader) -> dict[str, Any]:
         )
     tokens = _array(header, "tokens", str)
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    parts = (
-        _byte_level(header, vocabulary)
-        if kind == "gpt2"
-        else _sentencepiece(header, tokens, vocabulary)
-    )
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": _added_tokens(header, tokens),
-        "post_processor": _post_processor(header, tokens, adds_first=kind == "llama"),
-        **parts,
-    }
+    if kind == "gpt2":
+        tokenizer = _byte_level(header, vocabulary)
+    else:
+        tokenizer = _sentencepiece(header, tokens, vocabulary)
+    tokenizer.add_tokens(_added_tokens(header, tokens))
+    around = _around(header, tokens, adds_first=kind == "llama")
+    if around:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[name for name in ("bos", "$A", "eos") if name in around or name == "$A"],
+            special_tokens=[
+                {"id": name, "ids": [token_id], "tokens": [tokens[token_id]]}
+                for name, token_id in around.items()
+            ],
+        )
+    return tokenizer.to_str()
 
 
 def tokenizer_config_of(header: GgufHeader) -> dict[str, Any]:
@@ -101,146 +115,97 @@ def _token_id(header: GgufHeader, key: str, tokens: Sequence[str]) -> int | None
     return found
 
 
-def _added_tokens(header: GgufHeader, tokens: Sequence[str]) -> list[dict[str, Any]]:
+def _added_tokens(header: GgufHeader, tokens: Sequence[str]) -> list[AddedToken]:
     """Tokens that are found in a text before it is split."""
     if header.length("tokenizer.ggml.token_type") is None:
         return []
     kinds = _array(header, "token_type", int)
     return [
-        {
-            "id": token_id,
-            "content": token,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": kind == _CONTROL,
-        }
-        for token_id, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
+        AddedToken(token, special=kind == _CONTROL, normalized=False)
+        for token, kind in zip(tokens, kinds, strict=False)
         if kind in (_CONTROL, _USER_DEFINED) and token
     ]
 
 
-def _post_processor(
-    header: GgufHeader, tokens: Sequence[str], *, adds_first: bool
-) -> dict[str, Any] | None:
-    """Puts the tokens of beginning and end around a text, if the model was taught so."""
+def _around(header: GgufHeader, tokens: Sequence[str], *, adds_first: bool) -> dict[str, int]:
+    """The tokens of beginning and end around a text, as far as the model was taught so."""
     first = header.get("tokenizer.ggml.add_bos_token")
     if first is None:
         first = adds_first or header.get("tokenizer.ggml.pre") in ("llama-bpe", "tekken")
-    wanted = {"bos_token_id": first, "eos_token_id": header.get("tokenizer.ggml.add_eos_token")}
-    ids = {key: _token_id(header, key, tokens) for key, is_wanted in wanted.items() if is_wanted}
-    around = {key: token_id for key, token_id in ids.items() if token_id is not None}
-    if not around:
-        return None
-
-    def special(key: str, type_id: int) -> list[dict[str, Any]]:
-        named = [tokens[around[key]]] if key in around else []
-        return [{"SpecialToken": {"id": token, "type_id": type_id}} for token in named]
-
-    def template(*sequences: tuple[str, int]) -> list[dict[str, Any]]:
-        pieces: list[dict[str, Any]] = []
-        for letter, type_id in sequences:
-            pieces += special("bos_token_id", type_id)
-            pieces.append({"Sequence": {"id": letter, "type_id": type_id}})
-            pieces += special("eos_token_id", type_id)
-        return pieces
-
-    return {
-        "type": "TemplateProcessing",
-        "single": template(("A", 0)),
-        "pair": template(("A", 0), ("B", 1)),
-        "special_tokens": {
-            tokens[token_id]: {
-                "id": tokens[token_id],
-                "ids": [token_id],
-                "tokens": [tokens[token_id]],
-            }
-            for token_id in around.values()
-        },
+    wanted = {"bos": first, "eos": header.get("tokenizer.ggml.add_eos_token")}
+    ids = {
+        name: _token_id(header, f"{name}_token_id", tokens)
+        for name, is_wanted in wanted.items()
+        if is_wanted
     }
+    return {name: token_id for name, token_id in ids.items() if token_id is not None}
 
 
-def _byte_level(header: GgufHeader, vocabulary: dict[str, int]) -> dict[str, Any]:
+def _byte_level(header: GgufHeader, vocabulary: Mapping[str, int]) -> Tokenizer:
     split = header.get("tokenizer.ggml.pre") or "default"
-    in_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    steps: list[dict[str, Any]]
-    if split in _SPLITS:
-        steps = [
-            {
-                "type": "Split",
-                "pattern": {"Regex": _SPLITS[split]},
-                "behavior": "Isolated",
-                "invert": False,
-            },
-            {**in_bytes, "use_regex": False},
-        ]
-    elif split in _SINGLE_DIGITS:
-        steps = [{"type": "Digits", "individual_digits": True}, {**in_bytes, "use_regex": True}]
-    elif split in _PLAIN:
-        steps = [{**in_bytes, "use_regex": True}]
-    else:
+    if split not in (*_SPLITS, *_SINGLE_DIGITS, *_PLAIN):
         known = ", ".join((*_PLAIN, *_SPLITS, *_SINGLE_DIGITS))
         raise CheckpointError(
             f"{header.path}: tokenizer.ggml.pre is {str(split)[:80]!r}; supported are {known}: "
             "put the model's tokenizer.json beside the file, in a folder of its own"
         )
-    merges = [merge.split(" ") for merge in _array(header, "merges", str)]
-    wrong = next((merge for merge in merges if len(merge) != 2), None)
-    if wrong is not None:
-        raise CheckpointError(
-            f"{header.path}: tokenizer.ggml.merges has {' '.join(wrong)[:80]!r}, which is not two "
-            "tokens; download the file again"
-        )
-    return {
-        "normalizer": {"type": "NFC"} if _SPLITS.get(split) == _QWEN2_SPLIT else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "decoder": {**in_bytes, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "byte_fallback": False,
-            "ignore_merges": split in _WHOLE_WORDS_FIRST,
-            "vocab": vocabulary,
-            "merges": merges,
-        },
-    }
+    merges = []
+    for merge in _array(header, "merges", str):
+        left, _, right = merge.partition(" ")
+        if not {left, right, left + right} <= vocabulary.keys():
+            raise CheckpointError(
+                f"{header.path}: tokenizer.ggml.merges has {merge[:80]!r}, which is not two tokens "
+                "that make a third; download the file again"
+            )
+        merges.append((left, right))
+    tokenizer = Tokenizer(
+        models.BPE(vocab=dict(vocabulary), merges=merges, ignore_merges=split in _WHOLE_WORDS_FIRST)
+    )
+    steps: list[Any] = [
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split not in _SPLITS)
+    ]
+    if split in _SPLITS:
+        steps.insert(0, pre_tokenizers.Split(Regex(_SPLITS[split]), behavior="isolated"))
+    elif split in _SINGLE_DIGITS:
+        steps.insert(0, pre_tokenizers.Digits(individual_digits=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    if _SPLITS.get(split) == _QWEN2_SPLIT:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def _sentencepiece(
-    header: GgufHeader, tokens: Sequence[str], vocabulary: dict[str, int]
-) -> dict[str, Any]:
+    header: GgufHeader, tokens: Sequence[str], vocabulary: Mapping[str, int]
+) -> Tokenizer:
     prepends = header.get("tokenizer.ggml.add_space_prefix") is not False
     unknown = _token_id(header, "unknown_token_id", tokens)
-    decoders: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    if prepends:
-        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    return {
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": _SPACE,
-            "prepend_scheme": "first" if prepends else "never",
-            "split": False,
-        },
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": {
-            "type": "BPE",
-            "unk_token": None if unknown is None else tokens[unknown],
-            "fuse_unk": True,
-            "byte_fallback": True,
-            "vocab": vocabulary,
-            "merges": _merges(tokens, _array(header, "scores", float), vocabulary),
-        },
-    }
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab=dict(vocabulary),
+            merges=_merges(tokens, _array(header, "scores", float), vocabulary),
+            unk_token=None if unknown is None else tokens[unknown],
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement=_SPACE, prepend_scheme="first" if prepends else "never", split=False
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace(_SPACE, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            *([decoders.Strip(" ", 1, 0)] if prepends else []),
+        ]
+    )
+    return tokenizer
 
 
 def _merges(
-    tokens: Sequence[str], scores: Sequence[float], vocabulary: dict[str, int]
-) -> list[list[str]]:
+    tokens: Sequence[str], scores: Sequence[float], vocabulary: Mapping[str, int]
+) -> list[tuple[str, str]]:
     """Each way to make a token of two others, the token of the highest score first."""
     found = []
     for token, score in zip(tokens, scores, strict=False):
@@ -251,4 +216,4 @@ def _merges(
             if left in vocabulary and right in vocabulary:
                 found.append((-score, -len(left), -len(right), left, right))
     found.sort(key=lambda each: each[:3])
-    return [[left, right] for *_, left, right in found]
+    return [(left, right) for *_, left, right in found]

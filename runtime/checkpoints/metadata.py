@@ -6,25 +6,19 @@ before the GGUF's, except quantization_config: how the weights are stored is in 
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.gguf_config import config_of
-from runtime.checkpoints.gguf_header import GgufHeader, read_header
-from runtime.checkpoints.gguf_tokenizer import tokenizer_config_of, tokenizer_of
+from runtime.checkpoints.gguf_header import read_header
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"
-_OF_GGUF: dict[str, Callable[[GgufHeader], dict[str, Any]]] = {
-    CONFIG: config_of,
-    TOKENIZER: tokenizer_of,
-    TOKENIZER_CONFIG: tokenizer_config_of,
-}
+_OF_GGUF = (CONFIG, TOKENIZER, TOKENIZER_CONFIG)
 
 
 def gguf_file(checkpoint: Path) -> Path | None:
@@ -68,11 +62,16 @@ def read_text(checkpoint: Path, name: str) -> str | None:
         beside = (checkpoint / name).read_text(encoding="utf-8")
     if gguf is None or name not in _OF_GGUF or (beside is not None and name != CONFIG):
         return beside
-    told = _OF_GGUF[name](read_header(gguf))
-    if beside is not None:
-        told |= _object(beside, checkpoint / name)
-        told.pop("quantization_config", None)
-    return json.dumps(told)
+    header = read_header(gguf)
+    if name == CONFIG:
+        told = config_of(header)
+        if beside is not None:
+            told |= _object(beside, checkpoint / name)
+            told.pop("quantization_config", None)
+        return json.dumps(told)
+    from runtime.checkpoints.gguf_tokenizer import tokenizer_config_of, tokenizer_of
+
+    return tokenizer_of(header) if name == TOKENIZER else json.dumps(tokenizer_config_of(header))
 
 
 def read_object(checkpoint: Path, name: str) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ def smollm(folder: Path, *, dtype: str = "float32") -> Path:
     files = {
         "config.json": config_of(found.header)
         | {"architectures": ["LlamaForCausalLM"], "dtype": dtype},
-        "tokenizer.json": tokenizer_of(found.header),
+        "tokenizer.json": json.loads(tokenizer_of(found.header)),
         "tokenizer_config.json": tokenizer_config_of(found.header)
         | {"tokenizer_class": "PreTrainedTokenizerFast"},
     }

@@ -348,6 +348,7 @@ def test_a_folder_with_two_files_asks_for_one(tmp_path: Path) -> None:
         ({"tokenizer.ggml.pre": "none-such"}, "pre is 'none-such'; supported are default, gpt-2"),
         ({"tokenizer.ggml.eos_token_id": 999}, "eos_token_id is 999, the vocabulary has 400"),
         ({"tokenizer.ggml.merges": ["a b c"]}, "merges has 'a b c'"),
+        ({"tokenizer.ggml.merges": ["a none-such"]}, "merges has 'a none-such'"),
         ({"tokenizer.ggml.tokens": [1, 2]}, "not a list as a vocabulary needs it"),
     ],
 )
