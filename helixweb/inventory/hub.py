@@ -4,7 +4,6 @@ Only the configured hub (`HF_ENDPOINT`) is asked, and only for names that `is_hu
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +23,11 @@ from runtime.checkpoints.hub_names import (
     parse_gguf_name,
     parse_hub_name,
 )
-from runtime.checkpoints.metadata import CONFIG
+from runtime.checkpoints.metadata import CONFIG, parse_object
 from runtime.checkpoints.model_facts import facts_from, sizes_of
 from runtime.checkpoints.safetensors_header import TensorEntry, parse_header
-from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
-from runtime.checkpoints.weight_places import SMALL_FILES
+from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE
+from runtime.checkpoints.weight_places import SMALL_FILES, read_index
 from runtime.protocol.checkpoint_looks import ModelFacts
 
 _TIMEOUT_S = 5.0
@@ -61,8 +60,9 @@ def read_hub(text: str) -> ModelFacts:
         raise CheckpointError(f"{text!r} is not a name on the hub; give one like org/model")
     with _repository(name, text) as repository:
         try:
-            raw = _object(repository, CONFIG, _LONGEST_CONFIG_BYTES)
-            sizes = _sizes(repository, raw, where=f"{text} on {settings.HF_ENDPOINT.rstrip('/')}")
+            config = repository.read(CONFIG, most_bytes=_LONGEST_CONFIG_BYTES)
+            raw = parse_object(config, source=repository.told(CONFIG))
+            sizes = _sizes(repository, raw)
         except MissingFile as error:
             files = _gguf_files(repository)
             if not files:
@@ -97,19 +97,9 @@ def _gguf_files(repository: Repository) -> tuple[str, ...]:
         return ()
 
 
-def _sizes(repository: Repository, raw: dict[str, Any], *, where: str) -> DecoderSizes:
-    try:
-        index = _object(repository, INDEX_FILE, _LONGEST_INDEX_BYTES)
-        files = set(shard_names(index, source=repository.told(INDEX_FILE)).values())
-    except MissingFile:
-        files = {SINGLE_FILE}
-        try:
-            repository.file_bytes(SINGLE_FILE)
-        except MissingFile:
-            raise MissingFile(
-                f"{where} holds neither {SINGLE_FILE} nor {INDEX_FILE}; choose a model with "
-                "safetensors"
-            ) from None
+def _sizes(repository: Repository, raw: dict[str, Any]) -> DecoderSizes:
+    index = read_index(repository, most_bytes=_LONGEST_INDEX_BYTES)
+    files = {SINGLE_FILE} if index is None else set(index[1].values())
 
     def entries() -> dict[str, TensorEntry]:
         if len(files) > _MOST_SHARDS:
@@ -129,18 +119,6 @@ def _sizes(repository: Repository, raw: dict[str, Any], *, where: str) -> Decode
 def _entries(repository: Repository, file: str) -> dict[str, TensorEntry]:
     header, data_bytes = repository.safetensors_header(file, most_bytes=_LONGEST_HEADER_BYTES)
     return parse_header(header, data_bytes=data_bytes, source=repository.told(file))
-
-
-def _object(repository: Repository, file: str, most_bytes: int) -> dict[str, Any]:
-    """Raises CheckpointError, MissingFile."""
-    source = repository.told(file)
-    try:
-        raw = json.loads(repository.read(file, most_bytes=most_bytes))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{source} is not JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise CheckpointError(f"{source} is not a JSON object")
-    return raw
 
 
 def find_folder(model: str) -> Path | None:

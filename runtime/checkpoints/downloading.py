@@ -19,7 +19,6 @@ from runtime.checkpoints.hub_names import (
     HubError,
     HubName,
     HubSettings,
-    MissingFile,
 )
 from runtime.checkpoints.metadata import CONFIG
 from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE
@@ -105,13 +104,6 @@ def _tensor_files(repository: Repository, folder: Path) -> list[str]:
     """Of the repository; `folder` has their index then, if there is one. Raises CheckpointError."""
     index = read_index(repository)
     if index is None:
-        try:
-            repository.file_bytes(SINGLE_FILE)
-        except MissingFile:
-            raise HubError(
-                f"{repository.told('')} holds neither {SINGLE_FILE} nor {INDEX_FILE}; choose a "
-                "model with safetensors"
-            ) from None
         return [SINGLE_FILE]
     content, holders = index
     files = sorted(set(holders.values()))

@@ -35,7 +35,7 @@ from runtime.checkpoints.safetensors_header import (
     TensorEntry,
     parse_header,
 )
-from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
+from runtime.checkpoints.tensor_holders import SINGLE_FILE, shard_names
 from runtime.checkpoints.tensor_runs import WantedTensor, fetch_run, place_of, runs_of
 from runtime.checkpoints.weight_places import (
     LISTING,
@@ -280,17 +280,11 @@ class FetchedCheckpoint:
             write_whole(listing, json.dumps({"weight_map": files}).encode())
         return files
 
-    def _read_listing(self, repository: Repository, source: HubSettings) -> Mapping[str, str]:
-        if (index := read_index(repository)) is not None:
-            return index[1]
-        try:
-            _, entries = self._header(SINGLE_FILE)
-        except MissingFile:
-            raise MissingFile(
-                f"{self._name.repository} on {source.endpoint} holds neither {SINGLE_FILE} nor "
-                f"{INDEX_FILE}; choose a model with safetensors"
-            ) from None
-        return dict.fromkeys(entries, SINGLE_FILE)
+    def _read_listing(self, repository: Repository, _: HubSettings) -> Mapping[str, str]:
+        index = read_index(repository)
+        return (
+            dict.fromkeys(self._header(SINGLE_FILE)[1], SINGLE_FILE) if index is None else index[1]
+        )
 
     def _wait(self, progress: Progress) -> None:
         progress(0, 1)

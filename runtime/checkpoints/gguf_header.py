@@ -7,7 +7,7 @@ they are: a vocabulary is decoded when it is asked for.
 import mmap
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Never
@@ -124,12 +124,7 @@ def read_header(path: Path) -> GgufHeader:
                     f"tensor {info.name!r} begins at {data_start + info.offset}, which is "
                     f"unaligned or beyond the {reader.file_bytes} bytes of the file"
                 )
-            tensors[info.name] = TensorInfo(
-                name=info.name,
-                shape=info.shape,
-                type_number=info.type_number,
-                offset=data_start + info.offset,
-            )
+            tensors[info.name] = replace(info, offset=data_start + info.offset)
         return GgufHeader(path=path, file_bytes=reader.file_bytes, tensors=tensors, _values=values)
 
 

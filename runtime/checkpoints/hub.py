@@ -83,6 +83,11 @@ class Repository:
     ) -> None:
         self._client.close()
 
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"{self._name.repository} on {self._settings.endpoint}"
+
     def commit(self, file: str) -> str:
         """The commit of the revision, asked for by `file`, which it must have. Raises HubError."""
         if self._commit is None:

@@ -66,7 +66,7 @@ def read_text(checkpoint: Path, name: str) -> str | None:
     if name == CONFIG:
         told = config_of(header)
         if beside is not None:
-            told |= _object(beside, checkpoint / name)
+            told |= parse_object(beside, source=str(checkpoint / name))
             told.pop("quantization_config", None)
         return json.dumps(told)
     from runtime.checkpoints.gguf_tokenizer import tokenizer_config_of, tokenizer_of
@@ -80,7 +80,7 @@ def read_object(checkpoint: Path, name: str) -> dict[str, Any] | None:
         text = read_text(checkpoint, name)
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{checkpoint / name} cannot be read: {error}") from error
-    return None if text is None else _object(text, checkpoint / name)
+    return None if text is None else parse_object(text, source=str(checkpoint / name))
 
 
 def read_model_config(checkpoint: Path) -> tuple[dict[str, Any], Path]:
@@ -96,16 +96,17 @@ def read_model_config(checkpoint: Path) -> tuple[dict[str, Any], Path]:
     return raw, source
 
 
-def _object(text: str, path: Path) -> dict[str, Any]:
+def parse_object(text: str | bytes, *, source: str) -> dict[str, Any]:
+    """The JSON object that the file `source` is. Raises CheckpointError."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path} is not JSON: {error}; download the checkpoint again"
+            f"{source} is not JSON: {error}; download the checkpoint again"
         ) from error
     if not isinstance(raw, dict):
         raise CheckpointError(
-            f"{path} holds a JSON {type(raw).__name__}, not an object; download the checkpoint "
+            f"{source} holds a JSON {type(raw).__name__}, not an object; download the checkpoint "
             "again"
         )
     return raw

@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -27,7 +27,7 @@ from runtime.checkpoints.metadata import (
     TOKENIZER_CONFIG,
 )
 from runtime.checkpoints.peer_stores import OpenPeers, no_peers
-from runtime.checkpoints.tensor_holders import INDEX_FILE, shard_names
+from runtime.checkpoints.tensor_holders import INDEX_FILE, SINGLE_FILE, shard_names
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.whole_file import write_whole
 
@@ -124,19 +124,30 @@ def fetch_small_files(repository: Repository, folder: Path) -> None:
                 raise
 
 
-def read_index(repository: Repository) -> tuple[bytes, Mapping[str, str]] | None:
-    """The index of a repository as it is, and the file of each tensor; None if it has none.
+def read_index(
+    repository: Repository, *, most_bytes: int = MOST_SMALL_BYTES
+) -> tuple[bytes, Mapping[str, str]] | None:
+    """The index of a repository as it is, and the file of each tensor; None if one file has all.
 
-    Raises CheckpointError.
+    Raises CheckpointError, and MissingFile for a repository with neither.
     """
     told = repository.told(INDEX_FILE)
+    with suppress(MissingFile):
+        content = repository.read(INDEX_FILE, most_bytes=most_bytes)
+        try:
+            return content, shard_names(json.loads(content), source=told)
+        except (ValueError, RecursionError, AttributeError) as error:
+            raise HubError(
+                f"{told} is not a JSON object: {error}; choose another checkpoint"
+            ) from None
     try:
-        content = repository.read(INDEX_FILE, most_bytes=MOST_SMALL_BYTES)
-        return content, shard_names(json.loads(content), source=told)
+        repository.file_bytes(SINGLE_FILE)
     except MissingFile:
-        return None
-    except (ValueError, RecursionError, AttributeError) as error:
-        raise HubError(f"{told} is not a JSON object: {error}; choose another checkpoint") from None
+        raise MissingFile(
+            f"{repository.where} holds neither {SINGLE_FILE} nor {INDEX_FILE}; choose a model with "
+            "safetensors"
+        ) from None
+    return None
 
 
 def _newest_small_files(
