@@ -16,6 +16,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from runtime.protocol.trust import issuers
+
 LONGEST_URL = 500
 WITHIN_S = 10.0
 LOOKED_UP_WITHIN_S = 5.0
@@ -155,14 +157,16 @@ def post(
     resolve: Resolve = resolve,
     within_s: float = WITHIN_S,
     looked_up_within_s: float = LOOKED_UP_WITHIN_S,
-    verify: ssl.SSLContext | bool = True,
+    verify: ssl.SSLContext | None = None,
 ) -> int:
     """The status of the answer. Raises TargetRefused, NotDelivered."""
     import httpx  # imported late, as models import this module and most processes do not send
 
     target = parse_target(url)
     address = checked_address(target, allowed=allowed, resolve=resolve, within_s=looked_up_within_s)
-    sending = _post(target, address, body=body, headers=headers, verify=verify, within_s=within_s)
+    sending = _post(
+        target, address, body=body, headers=headers, verify=verify or issuers(), within_s=within_s
+    )
     try:
         return asyncio.run(sending)
     except (TimeoutError, httpx.TimeoutException) as error:
@@ -177,7 +181,7 @@ async def _post(
     *,
     body: bytes,
     headers: dict[str, str],
-    verify: ssl.SSLContext | bool,
+    verify: ssl.SSLContext,
     within_s: float,
 ) -> int:
     import httpx

@@ -24,6 +24,7 @@ from helixweb.deployment.services.desired import service_key
 from helixweb.inventory.models import Coordinator
 from runtime.protocol import trace_context
 from runtime.protocol.logs import HEADER, REQUEST_ID
+from runtime.protocol.trust import issuers
 
 # Between two tokens a request may wait in the coordinator's queue; the stream itself has no end.
 TIMEOUT = httpx.Timeout(10.0, connect=5.0, read=300.0)
@@ -165,7 +166,7 @@ async def _ask(
     }
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
-            httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
+            httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, verify=issuers())
         )
         answer = await stack.enter_async_context(
             client.stream(

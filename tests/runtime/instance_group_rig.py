@@ -40,6 +40,7 @@ from runtime.protocol.control import (
     ServingPlan,
 )
 from runtime.protocol.instance_orders import PIPELINES, ServedInstance
+from runtime.protocol.trust import issuers
 
 KEY = "hlx_key"
 OWNER = hashlib.sha256(KEY.encode()).hexdigest()
@@ -162,7 +163,7 @@ async def coordinator(
             set_peers=lambda _: None,
             routing=routing(),
         )
-    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False, verify=issuers()) as http:
         service, pipeline_backend = make_instances(dispatcher, http=http, clock=clock)
 
         def backend() -> Backend:

@@ -22,6 +22,7 @@ from runtime.instances.process import ServerProcess
 from runtime.protocol.instances import (
     VllmInstance,
 )
+from runtime.protocol.trust import issuers
 
 STAND_IN = str(Path(__file__).with_name("stand_in_vllm.py"))
 COMMAND = (sys.executable, STAND_IN)
@@ -57,7 +58,7 @@ async def supervised(
 ) -> AsyncIterator[SupervisedInstance]:
     """Run until the block ends; whatever is left of its process then is killed."""
     process = ServerProcess(directory, name=spec.name)
-    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False, verify=issuers()) as http:
         instance = SupervisedInstance(
             spec.name,
             asked=AskedInstance(
@@ -88,7 +89,7 @@ def process_of(directory: Path) -> psutil.Process:
 
 
 async def ask(instance: SupervisedInstance, path: str, body: dict[str, Any]) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False, verify=issuers()) as http:
         return await http.post(
             f"{instance.asked.address.url}{path}",
             json=body,
