@@ -62,7 +62,7 @@ def firewall(network: Namespaces, action: str, port: int = 7000) -> None:
     subprocess.run(["ip", "-n", network.names["c"], *rule.split()], check=True)
 
 
-@pytest.fixture(params=["all reach all", pytest.param("d behind NAT", marks=pytest.mark.long)])
+@pytest.fixture(params=["all reach all", "d behind NAT"])
 def network(request: pytest.FixtureRequest) -> Iterator[Namespaces]:
     """Machines a, b and c, and d if the parameter says so."""
     require_shaping()
@@ -101,6 +101,7 @@ def machines(
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 def test_the_page_leads_to_an_answer_and_links_that_do_not_work_are_named(
     machines: Machines,
 ) -> None:

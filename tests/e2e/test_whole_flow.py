@@ -122,7 +122,7 @@ def compute_a_plan(person: Person) -> None:
     """Leaves the page of the finished run open, without ever reloading it."""
     person.open("/plans/new")
     person.until(lambda: person.find("#fit").text not in ("", "Looking…"))
-    person.fill("time_limit_s", "4")
+    person.fill("time_limit_s", "2")
     person.click("Compute plan")
     person.see("#run-state", "finished")
     rows = person.browser.find_elements(By.CSS_SELECTOR, "#curve-table tbody tr")
@@ -289,7 +289,7 @@ def answers_stay(
 def deploy_another_and_the_first_again(person: Person, site: Site, cluster_id: int) -> None:
     """Another plan beside the first, by a button, and back by another: layers move."""
     (first,) = site.results("deployments/", cluster=cluster_id)
-    options = {"objective": "flow", "time_limit_s": 5}
+    options = {"objective": "flow", "time_limit_s": 2}
     asked = {"cluster": cluster_id, "model": first["model"], "options": options}
     where = f"plan-runs/{site.post('plan-runs/', asked)['id']}/"
     person.until(lambda: site.get(where)["status"] == "succeeded")
