@@ -7,7 +7,7 @@ from django.contrib.auth import get_user_model
 from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Change, Cluster, LanguageModel
-from tests.helixweb.looking import api_of
+from tests.helixweb.looking import answered, api_of
 
 EXPORT, IMPORT = "/api/v1/export/", "/api/v1/import/"
 Document = dict[str, Any]
@@ -18,8 +18,7 @@ def client() -> APIClient:
 
 
 def exported(**query: Any) -> Document:
-    answer = client().get(EXPORT, query)
-    assert answer.status_code == 200, answer.content
+    answer = answered(client().get(EXPORT, query), 200)
     return answer.json()
 
 

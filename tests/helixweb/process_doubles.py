@@ -32,6 +32,7 @@ from runtime.protocol.control import (
     StageStats,
 )
 from runtime.protocol.phases import Phase
+from tests.helixweb.looking import answered
 from tests.helixweb.recorded import recorded
 
 HARDWARE = {
@@ -107,8 +108,7 @@ class FakeProcess:
 
     def move(self, endpoint: str) -> None:
         self.identity["data_endpoint"] = endpoint
-        answer = self.http.put("/api/v1/agent/identity", self.identity)
-        assert answer.status_code == 204, answer.content
+        answered(self.http.put("/api/v1/agent/identity", self.identity), 204)
 
 
 class FakeAgent(FakeProcess):
@@ -119,8 +119,7 @@ class FakeAgent(FakeProcess):
         return Node.unscoped.get(uuid=self.uuid)
 
     def desired(self) -> DesiredState:
-        answer = self.http.get("/api/v1/agent/desired")
-        assert answer.status_code == 200, answer.content
+        answer = answered(self.http.get("/api/v1/agent/desired"), 200)
         return DesiredState.model_validate_json(answer.content)
 
     def beat(self, phase: Phase, *, generation: int, message: str = "", **more: Any) -> int:
@@ -128,8 +127,7 @@ class FakeAgent(FakeProcess):
         observed = {"generation": generation, "phase": phase.value, "message": message, **more}
         if phase is Phase.READY:
             observed.setdefault("stage", STATS.model_dump(mode="json"))
-        answer = self.http.post("/api/v1/agent/heartbeat", {"observed": observed})
-        assert answer.status_code == 200, answer.content
+        answer = answered(self.http.post("/api/v1/agent/heartbeat", {"observed": observed}), 200)
         wanted: int = answer.json()["generation"]
         if phase is Phase.READY and self.coordinator is not None:
             self.coordinator.hear_stage(generation)
@@ -154,8 +152,7 @@ class FakeCoordinator(FakeProcess):
         return Coordinator.unscoped.get(uuid=self.uuid)
 
     def desired(self) -> CoordinatorDesired:
-        answer = self.http.get("/api/v1/coordinator/desired")
-        assert answer.status_code == 200, answer.content
+        answer = answered(self.http.get("/api/v1/coordinator/desired"), 200)
         return CoordinatorDesired.model_validate_json(answer.content)
 
     @property
@@ -228,6 +225,21 @@ class FakeCluster:
         """As if the agent had said nothing for a minute."""
         long_ago = timezone.now() - timedelta(minutes=1)
         Node.unscoped.filter(cluster=self.cluster, name=name).update(last_seen_at=long_ago)
+
+
+class ServingCluster(FakeCluster):
+    """The same, whose plan is deployed and ready, and whose coordinator reports."""
+
+    def __init__(self, cluster: Cluster, user: Any) -> None:
+        super().__init__(cluster, user)
+        self.deploy()
+        self.ready()
+        self.coordinator.report()
+
+    @property
+    def deployment(self) -> Deployment:
+        """The first, as it is now."""
+        return Deployment.unscoped.earliest("pk")
 
 
 def served(joined: FakeCluster) -> Deployment:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.utils import timezone
-from process_doubles import STATS, FakeCluster
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,6 +21,7 @@ from runtime.coordinator.request_stats import RequestStats
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic, ObservedState
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
+from tests.helixweb.process_doubles import STATS, FakeCluster
 
 LINK = LinkStats(
     bandwidth_bytes_per_s=1e6,

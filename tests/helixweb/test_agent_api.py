@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 from django.utils import timezone
-from process_doubles import FakeAgent, FakeCoordinator
 from rest_framework.test import APIClient
 
 from helixweb.common import broadcaster
@@ -20,6 +19,7 @@ from helixweb.inventory.models import Cluster, Node
 from helixweb.inventory.services import records
 from runtime.api.access import ApiKeys
 from tests.helixweb.looking import answered
+from tests.helixweb.process_doubles import FakeAgent, FakeCoordinator
 from tests.helixweb.stream_readers import emit, in_thread
 
 AGENT_DOORS = [

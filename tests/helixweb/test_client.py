@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from site_in_process import URL, client_of
 
 from helixweb.client import (
     BadAddress,
@@ -25,6 +24,7 @@ from helixweb.client.wire import plain_query, read_events
 from helixweb.inventory.models import Cluster, Link, Node
 from tests.docs.pages import DOCS, blocks
 from tests.helixweb.rest_collections import openapi_document
+from tests.helixweb.site_in_process import URL, client_of
 
 
 @pytest.fixture

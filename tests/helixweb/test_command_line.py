@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 from django.core.management import call_command
-from site_in_process import URL, InProcess, Shell, new_key
 
 from helixweb.command_line import exit_codes, waiting
 from helixweb.command_line.command import completer_of
@@ -22,6 +21,7 @@ from helixweb.command_line.registry import COMMANDS
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.inventory.models import Cluster, JoinToken, LanguageModel, Node
 from tests.helixweb.looking import contains
+from tests.helixweb.site_in_process import URL, InProcess, Shell, new_key
 
 
 def test_every_command_tells_what_it_takes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from site_in_process import new_key
 
 from helixweb.inventory.as_code.importing import import_problem
 from planner.serialization import problem_from_dict
+from tests.helixweb.site_in_process import new_key
 from tests.programs import helixweb
 from tests.waiting import PATIENCE_S
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from chat_double import ChatDouble
 from django.utils import timezone
-from process_doubles import HARDWARE, FakeCluster, served
-from site_in_process import Shell
 
 from helixweb.alerting.models import Alert, AlertRule
 from helixweb.client.wire import Event
@@ -25,8 +22,11 @@ from helixweb.planning.models import Plan, PlanRun
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
+from tests.helixweb.chat_double import ChatDouble
 from tests.helixweb.looking import contains, fresh
+from tests.helixweb.process_doubles import HARDWARE, FakeCluster, served
 from tests.helixweb.searching import searched
+from tests.helixweb.site_in_process import Shell
 
 pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 

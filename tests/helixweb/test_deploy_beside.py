@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from process_doubles import FakeCluster, make_plan, served
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
 from helixweb.deployment.models import Deployment, Status
 from tests.helixweb.looking import answered, denied, fresh
+from tests.helixweb.process_doubles import FakeCluster, make_plan, served
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 

@@ -2,11 +2,11 @@
 
 import pytest
 from django.test import Client
-from process_doubles import HARDWARE, FakeCluster
 from rest_framework.test import APIClient
 
 from tests.helixweb.looking import fresh
 from tests.helixweb.markup import tight
+from tests.helixweb.process_doubles import HARDWARE, FakeCluster, served
 
 pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 
@@ -24,8 +24,7 @@ def emulate(joined: FakeCluster) -> str:
 def test_a_deployment_is_marked_wherever_it_shows_once_a_node_is_emulated(
     joined: FakeCluster, api: APIClient, browser: Client
 ) -> None:
-    deployment = joined.deploy()
-    joined.ready()
+    deployment = served(joined)
     own = f"/deployments/{deployment.pk}/"
     pages = (own, "/deployments/", "/", f"/monitor/?cluster={joined.cluster.pk}")
     for address in (*pages, "/playground/"):

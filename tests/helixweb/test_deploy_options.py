@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import translation
-from process_doubles import HARDWARE as OF_DOUBLES
-from process_doubles import STATS, FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
@@ -20,6 +18,8 @@ from runtime.protocol.engines import Engine, EngineOffer, EngineSettings
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied
 from tests.helixweb.markup import tight
+from tests.helixweb.process_doubles import HARDWARE as OF_DOUBLES
+from tests.helixweb.process_doubles import STATS, FakeCluster
 
 pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 from django.test import Client
-from process_doubles import FakeCluster, make_plan
 
 from helixweb.deployment.coordinators import curl_command
 from helixweb.deployment.models import Deployment, Status
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.markup import tight
+from tests.helixweb.process_doubles import FakeCluster, make_plan
 
 pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 
@@ -81,8 +81,7 @@ def test_pressing_twice_or_after_another_deploys_once(browser: Client, joined: F
     form = f"/deployments/new?plan={joined.plan.pk}"
     shows(browser.get(form), 'name="seen_generation" value="0"')
     first = press_deploy(browser, joined, seen_generation="0")
-    again = browser.post(form, {"seen_generation": "0", "page_tokens": "32"})
-    assert again.status_code == 422
+    again = answered(browser.post(form, {"seen_generation": "0", "page_tokens": "32"}), 422)
     shown = again.content.decode()
     contains(shown, f"deployment {first.pk} of tiny-llama is deploying", 'value="32"')
     assert 'name="seen_generation" value="1"' in shown, "pressed again, it means this one"

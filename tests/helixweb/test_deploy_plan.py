@@ -7,7 +7,6 @@ import pytest
 from django.db import IntegrityError
 from django.test import Client
 from django.utils import timezone
-from process_doubles import STATS, FakeCluster, make_plan, served
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
@@ -21,6 +20,7 @@ from planner.serialization import problem_from_dict
 from planner.timing import layer_times_of
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied, fresh, statements
+from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan, served
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -132,8 +132,7 @@ def test_tending_deployments_of_which_nothing_changed_costs_a_handful_of_queries
         tasks.tend_deployments()  # reads plans, which are kept
         return len(statements(tasks.tend_deployments))
 
-    joined.deploy()
-    joined.ready()
+    served(joined)
     alone = costs()
     other.deploy()
     other.ready()

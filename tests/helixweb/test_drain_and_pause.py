@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
-from process_doubles import FakeAgent, FakeCluster
 from rest_framework.test import APIClient
 from test_repairs import Repaired
 
 from helixweb.common.models import Event
-from helixweb.deployment.models import Deployment, Drain, Repair, Status
+from helixweb.deployment.models import Drain, Repair, Status
 from helixweb.deployment.services import deploying, draining
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.markup import tight
+from tests.helixweb.process_doubles import FakeAgent, FakeCluster, ServingCluster
 from tests.helixweb.recorded import recorded
 
 NODE = "mini"
@@ -28,18 +28,12 @@ def _silence_takes_long(settings: Any) -> None:
     settings.HELIX_NODE_LOST_AFTER_S = 3600.0
 
 
-class Served:
-    """A cluster that serves, with a coordinator that reports and a node to drain."""
-
-    def __init__(self, cluster: Cluster, user: Any) -> None:
-        self.cluster = FakeCluster(cluster, user)
-        self.user = user
-        self.deployment = self.cluster.deploy()
-        self.cluster.ready()
+class Served(ServingCluster):
+    """With a node to drain."""
 
     @property
     def agent(self) -> FakeAgent:
-        return self.cluster.agents[NODE]
+        return self.agents[NODE]
 
     @property
     def drain(self) -> Drain:
@@ -47,14 +41,14 @@ class Served:
 
     @property
     def status(self) -> str:
-        return Deployment.unscoped.get(pk=self.deployment.pk).status
+        return self.deployment.status
 
     def begin(self) -> Drain:
         return draining.drain(self.agent.row, user=self.user, now=timezone.now())
 
     def tell(self, *, requests: int, needed: bool = False, **report: Any) -> None:
         progress = DrainProgress(requests=requests, needed=needed)
-        self.cluster.coordinator.report(draining={NODE: progress}, **report)
+        self.coordinator.report(draining={NODE: progress}, **report)
 
     def let_go(self) -> None:
         self.begin()
@@ -76,7 +70,7 @@ def sentences() -> list[str]:
 
 def test_when_no_request_is_left_the_node_lets_go_of_all(served: Served, browser: Client) -> None:
     served.begin()
-    assert served.cluster.coordinator.desired().draining == (NODE,)
+    assert served.coordinator.desired().draining == (NODE,)
     assert served.drain.requests is None
     served.tell(requests=2)
     assert (served.drain.requests, served.drain.state) == (2, Drain.State.DRAINING)
@@ -126,7 +120,7 @@ def test_a_node_that_is_taken_in_again_gets_its_layers_back(served: Served) -> N
     served.let_go()
     served.agent.beat(Phase.IDLE, generation=1)
     draining.take_in(served.drain, user=served.user, now=timezone.now())
-    assert served.cluster.coordinator.desired().draining == ()
+    assert served.coordinator.desired().draining == ()
     assert served.agent.desired().assignment is not None
     served.agent.beat(Phase.LOADING, generation=1)
     assert served.status == Status.DEPLOYING
@@ -137,7 +131,7 @@ def test_a_node_that_is_taken_in_again_gets_its_layers_back(served: Served) -> N
 def test_a_plan_with_the_node_is_not_deployed_meanwhile(served: Served) -> None:
     served.begin()
     with pytest.raises(deploying.DeployRefused, match="mini is being drained; take it in again"):
-        served.cluster.deploy()
+        served.deploy()
 
 
 def test_who_drained_what_and_when_is_in_log_and_events(served: Served, api: APIClient) -> None:
@@ -193,14 +187,14 @@ def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
     pk = served.deployment.pk
     assert api.post(f"/api/v1/deployments/{pk}/pause/").json()["paused_at"]
     assert api.post(f"/api/v1/deployments/{pk}/pause/").status_code == 409
-    assert served.cluster.coordinator.desired().paused
+    assert served.coordinator.desired().paused
     assert "has not said yet that it is" in browser.get(f"/deployments/{pk}/").content.decode()
-    served.cluster.coordinator.report(paused=True, requests_waiting=3)
+    served.coordinator.report(paused=True, requests_waiting=3)
     page = tight(browser.get(f"/deployments/{pk}/").content.decode())
     contains(page, "3 requests wait", ">Resume<")
     answer = browser.post(f"/deployments/{pk}/resume", follow=True)
     assert ">Pause<" in tight(answer.content.decode())
-    assert not served.cluster.coordinator.desired().paused
+    assert not served.coordinator.desired().paused
     shows(browser.post(f"/deployments/{pk}/resume", follow=True), "is not paused")
     assert [text.partition(" ")[2] for text in sentences()[-2:]] == [
         "pauses tiny-llama: new requests wait.",
@@ -212,28 +206,28 @@ def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
 
 def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
     deploying.pause(served.deployment, user=served.user, now=timezone.now())
-    again = served.cluster.deploy()
+    again = served.deploy()
     assert again.paused_at is not None
-    assert served.cluster.coordinator.desired().paused
+    assert served.coordinator.desired().paused
 
 
 def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_over(
     served: Served, browser: Client
 ) -> None:
-    second = served.cluster.deploy()
-    served.cluster.ready(generation=2)
+    second = served.deploy()
+    served.ready(generation=2)
     why = "plan of generation 2 cannot be served: no tokenizer"
-    served.cluster.coordinator.report(generation=2, refused_generation=2, message=why)
+    served.coordinator.report(generation=2, refused_generation=2, message=why)
     assert (fresh(second).status, second.message) == (Status.FAILED, why)
     assert second.is_changing
-    assert all(agent.desired().continues for agent in served.cluster.agents.values())
+    assert all(agent.desired().continues for agent in served.agents.values())
     page = browser.get(f"/deployments/{second.pk}/").content.decode()
     assert "The coordinator cannot serve this plan." in page
     contains(page, why, "The previous deployment goes on serving.")
     back = deploying.roll_back(second, user=served.user, now=timezone.now())
     assert back.follows_generation == 2
-    served.cluster.ready(generation=3)
-    served.cluster.coordinator.report(generation=3)
+    served.ready(generation=3)
+    served.coordinator.report(generation=3)
     assert (fresh(back).status, back.is_changing) == (Status.READY, False)
 
 

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from site_in_process import Shell
 
 from helixweb.command_line import exit_codes
 from helixweb.inventory.models import Cluster, Node
 from tests.helixweb.looking import contains
+from tests.helixweb.site_in_process import Shell
 
 pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 

@@ -9,19 +9,6 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
-from inventory_files import (
-    EXPORT,
-    IMPORT,
-    Document,
-    bring_in,
-    bring_in_text,
-    client,
-    exported,
-    made_up,
-    steps,
-    told_rows,
-    wipe,
-)
 
 from helixweb.access.models import Grant
 from helixweb.alerting.kinds import DEFAULTS
@@ -44,6 +31,19 @@ from helixweb.inventory.models import (
 from helixweb.inventory.services import bulk, records
 from planner.document import parse_document
 from planner.serialization import problem_from_dict
+from tests.helixweb.inventory_files import (
+    EXPORT,
+    IMPORT,
+    Document,
+    bring_in,
+    bring_in_text,
+    client,
+    exported,
+    made_up,
+    steps,
+    told_rows,
+    wipe,
+)
 from tests.helixweb.looking import answered, api_of, contains, denied
 from tests.helixweb.recorded import recorded
 

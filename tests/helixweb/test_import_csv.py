@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inventory_files import EXPORT, bring_in, bring_in_text, client, made_up, steps
 
 from helixweb.inventory.as_code.csv_files import NODES, read_csv, write_csv
 from helixweb.inventory.as_code.documents import MOST_ERRORS
 from helixweb.inventory.models import Cluster, Link, NodeTag
+from tests.helixweb.inventory_files import EXPORT, bring_in, bring_in_text, client, made_up, steps
 from tests.helixweb.looking import answered, denied
 
 PLAIN = st.text(st.characters(exclude_categories=("C",)), min_size=1, max_size=12)

@@ -6,10 +6,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from helixweb.common import jobs
 from helixweb.deployment.models import Repair
 from helixweb.deployment.services import repairing
-from helixweb.deployment.services.repairing import WAITS_S
 from helixweb.inventory.models import Cluster, Node, Replanning
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
@@ -33,21 +31,13 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Repaired(RepairedPipelines):
-    """Serves by `there.plan`; `until_done` is what the task does every two seconds."""
+    """Serves by `there.plan`; `until_offered_or_done` is what the task does every two seconds."""
 
     def __init__(self, there: Instances, **options: Any) -> None:
         self.there = there
         self.now = timezone.now()
         self.deployment = there.deploy(**options)
         beat_all(there, self.deployment)
-
-    def until_done(self) -> list[str]:
-        self.beat()
-        self.beat(after_s=WAITS_S)
-        run = Repair.unscoped.get().run
-        assert run is not None
-        jobs.attempt_job(run)
-        return self.beat()
 
 
 def make(cluster: Cluster, user: Any, policy: Replanning) -> Instances:
@@ -70,7 +60,7 @@ def test_an_instance_takes_the_place_of_a_lost_one_where_another_machine_holds_t
     lost, stays = sorted(here.there.plan.document["placement"])
     before = here.there.agents[stays].desired().instances
     here.there.silence(lost)
-    assert here.until_done() == [State.DEPLOYED]
+    assert here.until_offered_or_done() == [State.DEPLOYED]
     assert set(here.serving.plan.document["placement"]) == {stays, spare}
     assert here.there.agents[stays].desired().instances == before, "it goes on"
     row = Repair.unscoped.get()
@@ -85,7 +75,7 @@ def test_what_is_predicted_of_another_plan_is_offered(
     here = Repaired(make(cluster, user, Replanning.ASK))
     spare_machine(here.there)
     here.there.silence(min(here.there.plan.document["placement"]))
-    assert here.until_done() == [State.OFFERED]
+    assert here.until_offered_or_done() == [State.OFFERED]
     page = browser.get(f"/deployments/{here.deployment.pk}/").content.decode()
     assert f"{Repair.unscoped.get().flow_tokens_per_s:,.0f} decode tokens/s" in page
     assert "Deploy this placement" in page
@@ -94,7 +84,7 @@ def test_what_is_predicted_of_another_plan_is_offered(
 def test_without_another_machine_requests_only_go_around(cluster: Cluster, user: Any) -> None:
     here = Repaired(make(cluster, user, Replanning.AUTOMATIC))
     here.there.silence(min(here.there.plan.document["placement"]))
-    assert here.until_done() == [State.NEEDLESS]
+    assert here.until_offered_or_done() == [State.NEEDLESS]
     assert here.serving == here.deployment
 
 
@@ -124,7 +114,7 @@ def test_backends_of_lost_nodes_do_not_stand_in_the_way(cluster: Cluster, user: 
     here = Repaired(there, backend_by_node={lost: "vllm", stays: "vllm"})
     spare_machine(there)
     there.silence(lost)
-    assert here.until_done() == [State.DEPLOYED], Repair.unscoped.get().why
+    assert here.until_offered_or_done() == [State.DEPLOYED], Repair.unscoped.get().why
     assert here.serving.backend_by_node == {stays: "vllm"}
 
 
@@ -140,5 +130,5 @@ def test_pipelines_beside_instances_are_planned_anew_when_one_of_their_nodes_is_
     lost = min(stages)
     Node.unscoped.filter(cluster=cluster, name=max(stages)).update(profile_name="whole")
     there.silence(lost)
-    assert here.until_done() == [State.DEPLOYED], Repair.unscoped.get().why
+    assert here.until_offered_or_done() == [State.DEPLOYED], Repair.unscoped.get().why
     assert lost not in here.serving.plan.document["placement"]

@@ -127,8 +127,7 @@ def test_a_machine_whose_python_is_too_old_is_told_what_to_install(
     (tmp_path / "programs" / "uv").unlink()
     done = run(script, machine, "--token", "hlxj_x")
     assert done.returncode == 2
-    assert ".".join(map(str, OLDEST_PYTHON)) in done.stderr
-    assert "PYTHON=" in done.stderr
+    contains(done.stderr, ".".join(map(str, OLDEST_PYTHON)), "PYTHON=")
 
 
 def test_the_environment_that_root_makes_can_be_read_by_the_user_of_the_unit(

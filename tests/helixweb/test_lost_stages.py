@@ -10,38 +10,33 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
-from helixweb.deployment.models import Deployment, Repair, Status
+from helixweb.deployment.models import Repair, Status
 from helixweb.inventory.models import Cluster
 from runtime.protocol.control import NodeTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import contains
-from tests.helixweb.process_doubles import HEARD, FakeCluster, FakeCoordinator
+from tests.helixweb.process_doubles import HEARD, FakeCoordinator, ServingCluster
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 ENDED = "its process has ended"
 
 
-class Served(FakeCluster):
+class Served(ServingCluster):
     """Its deployment is ready; `name` is one of its nodes."""
 
     def __init__(self, cluster: Cluster, user: Any) -> None:
         super().__init__(cluster, user)
-        self.deploy()
-        self.ready()
-        self.coordinator.report()
         self.name = next(iter(self.used_agents))
-        self.row = Deployment.unscoped.get()
         Event.objects.all().delete()
 
     @property
     def status(self) -> tuple[str, str]:
-        self.row.refresh_from_db()
-        return self.row.status, self.row.message
+        return self.deployment.status, self.deployment.message
 
     def events(self) -> list[dict[str, Any]]:
         """What its page was told since this was asked last."""
-        rows = Event.objects.filter(topic=self.row.topic, type="deployment").order_by("pk")
+        rows = Event.objects.filter(topic=self.deployment.topic, type="deployment").order_by("pk")
         told = list(rows.values_list("data", flat=True))
         rows.delete()
         return told
@@ -54,7 +49,7 @@ def served(cluster: Cluster, user: Any) -> Served:
 
 def state(browser: Client, served: Served) -> str:
     """What htmx fetches when the page hears of an event."""
-    answer = browser.get(f"/deployments/{served.row.pk}/", headers={"HX-Request": "true"})
+    answer = browser.get(f"/deployments/{served.deployment.pk}/", headers={"HX-Request": "true"})
     return answer.content.decode()
 
 
@@ -76,7 +71,7 @@ def test_a_lost_stage_degrades_the_deployment_at_once(served: Served, browser: C
 
 
 def timeline(api: APIClient, served: Served) -> Any:
-    return api.get(f"/api/v1/deployments/{served.row.pk}/timeline/").json()
+    return api.get(f"/api/v1/deployments/{served.deployment.pk}/timeline/").json()
 
 
 def test_the_timeline_shows_a_node_as_lost_until_it_is_back(
@@ -131,8 +126,7 @@ def test_one_note_says_what_is_lost_with_the_remedy_that_fits(
 
 def test_a_stage_that_another_coordinator_reaches_is_not_lost(served: Served, user: Any) -> None:
     second = FakeCoordinator(served.cluster, user, port=7050, name="back")
-    served.row.refresh_from_db()
-    generation = served.row.generation
+    generation = served.deployment.generation
     served.ready(generation=generation)
     for front in (served.coordinator, second):
         front.report(generation=generation)
@@ -166,7 +160,7 @@ def test_a_node_that_is_back_is_no_longer_said_to_be_lost(
 ) -> None:
     served.coordinator.report(lost_nodes={served.name: ENDED}, nodes=traffic(served, ready=False))
     Repair.objects.create(
-        deployment=served.row, state=ended, lost=[served.name], noticed_at=timezone.now()
+        deployment=served.deployment, state=ended, lost=[served.name], noticed_at=timezone.now()
     )
     assert f"Lost: {served.name};" in state(browser, served)
     served.coordinator.report(nodes=traffic(served, ready=True))

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from site_in_process import Shell, new_key
 
 from helixweb.command_line import exit_codes
 from helixweb.inventory.hub import find_folder
@@ -16,6 +15,7 @@ from helixweb.inventory.models import LanguageModel
 from runtime.checkpoints import hub as hub_client
 from runtime.checkpoints.adding import add_checkpoint, partial_folder
 from runtime.checkpoints.errors import CheckpointError
+from tests.helixweb.site_in_process import Shell, new_key
 from tests.runtime.hub_server import COMMIT, HubServer, hub_server
 
 pytestmark = pytest.mark.any_database

@@ -12,8 +12,6 @@ import pytest
 from django.db import connections
 from django.test import Client
 from django.urls import reverse
-from inventory_files import IMPORT, bring_in
-from process_doubles import HARDWARE, FakeAgent
 from rest_framework.test import APIClient
 
 from helixweb.inventory.as_code.documents import FORMAT
@@ -29,7 +27,9 @@ from runtime.models.config import read_config
 from runtime.protocol.checkpoint_looks import TAKES_LOOKS
 from runtime.protocol.control import DesiredState, Heartbeat, ObservedState
 from runtime.protocol.phases import Phase
+from tests.helixweb.inventory_files import IMPORT, bring_in
 from tests.helixweb.looking import answered, contains, denied
+from tests.helixweb.process_doubles import HARDWARE, FakeAgent
 from tests.runtime.hub_server import HubServer, hub_server
 
 CONFIG = {

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from process_doubles import FakeAgent
 from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
@@ -13,6 +12,7 @@ from helixweb.deployment import node_log
 from helixweb.deployment.log_models import NodeLogLine
 from helixweb.inventory.models import Cluster
 from tests.helixweb.looking import answered, contains, program_of, shows
+from tests.helixweb.process_doubles import FakeAgent
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from process_doubles import FakeCluster
 
 from helixweb.deployment.models import Deployment, NodeAssignment
 from helixweb.deployment.stages import memory_chart
@@ -15,6 +14,7 @@ from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import StageStats
 from tests.helixweb.looking import contains
 from tests.helixweb.markup import tight
+from tests.helixweb.process_doubles import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -46,8 +46,7 @@ def test_a_node_page_tells_layers_memory_and_phases(browser: Client, deployed: D
     page = browser.get(reverse("node", args=[node.cluster_id, node.pk])).content.decode()
     assert "40 of 100 pages in use, 10 kept for prompts" in page
     contains(page, "Memory by component", "11 prompt, 13 decode")
-    assert reverse("deployment", args=[deployed.pk]) in page
-    assert deployed.topic in page
+    contains(page, reverse("deployment", args=[deployed.pk]), deployed.topic)
     listed = tight(browser.get(reverse("nodes")).content.decode())
     assert '<meter data-meter="kv" min="0" max="1" high="0.9" value="0.400"' in listed
 

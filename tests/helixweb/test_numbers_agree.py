@@ -7,7 +7,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from helixweb.monitoring.history import FIELDS
-from tests.helixweb.process_doubles import FakeCluster
+from tests.helixweb.process_doubles import FakeCluster, served
 
 pytestmark = pytest.mark.any_database
 
@@ -20,8 +20,7 @@ SAID = {
 
 @pytest.mark.usefixtures("time_stands_still")
 def test_pages_and_api_show_the_same(joined: FakeCluster, browser: Client, api: APIClient) -> None:
-    row = joined.deploy()
-    joined.ready()
+    row = served(joined)
     joined.coordinator.report(**SAID, requests_running=7, requests_waiting=3)
     overview, monitor = browser.get("/"), browser.get(f"/monitor/?cluster={joined.cluster.pk}")
     latest = api.get(f"/api/v1/metrics/latest/?cluster={joined.cluster.pk}").json()

@@ -22,7 +22,7 @@ from helixweb.monitoring.views import focus
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains
 from tests.helixweb.markup import tight
-from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan
+from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan, served
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -89,8 +89,7 @@ def test_what_a_step_waits_for_is_said_with_its_progress(
         "1 of 3 nodes have a profile for tiny-llama. "
         f"Under way: {first.name} 40%. {second.name} failed: no memory"
     )
-    assert "every 2s" in page(browser)
-    assert f'action="{step.url}"' in page(browser)
+    contains(page(browser), "every 2s", f'action="{step.url}"')
     browser.post(step.url, step.fields)
     ordered = Profiling.unscoped.filter(state="ordered").values_list("node__name", flat=True)
     assert list(ordered) == [second.name], "the first is being measured, the third has a profile"
@@ -127,8 +126,7 @@ def test_a_key_counts_for_its_owner_while_it_may_send_requests(cluster: Cluster,
 
 
 def test_the_steps_fold_after_a_token_came(joined: FakeCluster, browser: Client) -> None:
-    joined.deploy()
-    joined.ready()
+    served(joined)
     joined.coordinator.report(output_tokens_total=0)
     assert '<section class="card" id="first-token"' in page(browser)
     MetricSample.unscoped.all().delete()
@@ -141,8 +139,7 @@ def test_the_steps_fold_after_a_token_came(joined: FakeCluster, browser: Client)
 
 
 def test_what_serves_is_shown_in_numbers(joined: FakeCluster, browser: Client) -> None:
-    joined.deploy()
-    joined.ready()
+    served(joined)
     flow = joined.plan.flow_tokens_per_s
     joined.coordinator.report(
         output_tokens_per_s=flow / 4, prompt_tokens_per_s=flow / 4, ttft_p50_s=0.25, ttft_p95_s=1.5
@@ -152,8 +149,7 @@ def test_what_serves_is_shown_in_numbers(joined: FakeCluster, browser: Client) -
     assert "Efficiency" not in html  # a share of full load is none
     contains(html, "250 ms", "p50; p95 1.5 s")
     used = STATS.kv_pages_used / STATS.kv_pages_total
-    assert f"{used:.1%}".replace("%", " %") in html
-    assert "is ready on 3 nodes." in html
+    contains(html, f"{used:.1%}".replace("%", " %"), "is ready on 3 nodes.")
     browser.cookies["language"] = "zh-hans"
     assert "已在 3 个节点上就绪。" in page(browser)
 
@@ -161,8 +157,7 @@ def test_what_serves_is_shown_in_numbers(joined: FakeCluster, browser: Client) -
 def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(
     joined: FakeCluster, browser: Client
 ) -> None:
-    joined.deploy()
-    joined.ready()
+    served(joined)
     joined.coordinator.report(output_tokens_per_s=4321.0)
     assert "4,321" in page(browser)
     long_ago = timezone.now() - timedelta(minutes=1)
@@ -190,8 +185,7 @@ def test_a_chart_of_what_serves_moves_beside_what_limits_it_and_what_waits_for_a
     joined: FakeCluster, cluster: Cluster, browser: Client
 ) -> None:
     assert "flow-load" not in page(browser)
-    joined.deploy()
-    joined.ready()
+    served(joined)
     joined.coordinator.report()
     html = page(browser)
     for shown in ("flow-load", "tokens", "ttft", "itl", "bottleneck"):

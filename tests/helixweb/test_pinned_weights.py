@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from process_doubles import FakeCluster, make_plan
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment
@@ -18,6 +17,7 @@ from runtime.checkpoints.weight_places import Places
 from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.weight_access import WeightAccess
 from tests.helixweb.looking import answered, contains, fresh, shows
+from tests.helixweb.process_doubles import FakeCluster, make_plan
 from tests.runtime.hub_server import COMMIT, HubServer, hub_server
 
 NAME = "org/small"

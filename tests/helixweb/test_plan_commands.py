@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from site_in_process import Shell, new_key
 
 from helixweb.command_line import exit_codes
 from helixweb.common import jobs
@@ -18,6 +17,7 @@ from planner.serialization import plan_from_dict
 from tests.helixweb.looking import contains, fresh
 from tests.helixweb.searching import claimed, end_with
 from tests.helixweb.simulated_forecast import FORECAST
+from tests.helixweb.site_in_process import Shell, new_key
 
 pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
 

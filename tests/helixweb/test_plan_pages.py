@@ -135,8 +135,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     run = begun(cluster, user, PlanOptions(objective="flow", time_limit_s=12, rules=rules))
     searched(run)
     page = text(browser, f"/plans/new?start={run.plan.pk}")
-    assert 'value="12"' in page
-    assert '<option value="mini" selected>' in page
+    contains(page, 'value="12"', '<option value="mini" selected>')
     contains(page, '<option value="tower" selected>', f'<option value="{run.plan.pk}" selected>')
     assert f"plan {run.plan.pk}: tiny-llama" in text(
         browser, f"/plans/new/starts?cluster={cluster.pk}"

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
-from metric_samples import bare_sample
-from process_doubles import FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.models import Deployment, Status
@@ -34,6 +32,8 @@ from planner.domain.instance import InstanceTimes, PlannedInstance
 from planner.serialization import plan_from_dict, problem_from_dict
 from planner.timing import layer_times_of
 from tests.helixweb.looking import contains, fresh, shows
+from tests.helixweb.metric_samples import bare_sample
+from tests.helixweb.process_doubles import FakeCluster
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")

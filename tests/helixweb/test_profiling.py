@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
-from process_doubles import HARDWARE, FakeAgent, FakeCluster
 from rest_framework.test import APIClient
-from site_in_process import Shell
 
 from helixweb.deployment.models import Profiling
 from helixweb.deployment.profiling import order_profiling
@@ -29,7 +27,9 @@ from runtime.protocol.profiling import (
     ProfilingProgress,
 )
 from tests.helixweb.looking import answered, denied, fresh, shows
+from tests.helixweb.process_doubles import HARDWARE, FakeAgent, FakeCluster
 from tests.helixweb.searching import searched
+from tests.helixweb.site_in_process import Shell
 
 FIT = FittedEquation(
     layers=5, parameters=(1e-6, 1e-4, 0, 1e-3), points=8, median_error=0.031, worst_error=0.12

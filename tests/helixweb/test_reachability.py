@@ -10,9 +10,7 @@ import pytest
 from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
-from process_doubles import FakeCluster, FakeProcess
 from rest_framework.test import APIClient
-from site_in_process import Shell
 
 from helixweb.common.models import Event
 from helixweb.inventory.link_sampling import Member, orders
@@ -26,7 +24,9 @@ from runtime.protocol.control import HeartbeatReply
 from runtime.protocol.reach import MeasuredLink, MeasuredRate, Reach, digest_of
 from tests.helixweb.looking import answered
 from tests.helixweb.markup import tight
+from tests.helixweb.process_doubles import FakeCluster, FakeProcess
 from tests.helixweb.recorded import recorded
+from tests.helixweb.site_in_process import Shell
 
 PLACES = {"laptop": "10.0.0.2:7001", "tower": "10.0.0.3:7001", "mini": "10.0.0.4:7001"}
 CUT = (

@@ -9,7 +9,6 @@ import pytest
 from django.apps import apps
 from django.test import Client
 from django.utils import timezone
-from process_doubles import HEARD, FakeAgent, FakeCluster, planned
 from rest_framework.test import APIClient
 
 from helixweb.common import jobs
@@ -23,6 +22,7 @@ from helixweb.planning.models import PlanRun
 from helixweb.planning.stored import stored_plan
 from runtime.protocol.phases import Phase
 from tests.helixweb.looking import answered, contains, denied, shows
+from tests.helixweb.process_doubles import HEARD, FakeAgent, FakeCluster, planned
 from tests.helixweb.recorded import recorded
 
 # A search has a thread that looks into the database as well.
@@ -79,10 +79,13 @@ class Repaired:
         generation = self.serving.generation
         self.cluster.coordinator.report(generation=generation, lost_nodes=self.lost, **changes)
 
-    def until_offered_or_done(self) -> list[str]:
+    def until_searched(self) -> None:
         self.beat()
         self.beat(after_s=WAITS_S)
         self.search()
+
+    def until_offered_or_done(self) -> list[str]:
+        self.until_searched()
         return self.beat()
 
     def _heard_now(self, now: datetime) -> datetime:
@@ -217,9 +220,7 @@ def test_a_placement_that_may_not_be_deployed_by_itself_says_why(
     automatic: Repaired, browser: Client
 ) -> None:
     automatic.lose("tower")
-    automatic.beat()
-    automatic.beat(after_s=WAITS_S)
-    automatic.search()
+    automatic.until_searched()
     LanguageModel.objects.update(checkpoint="")
     assert automatic.beat() == [State.FAILED]
     assert "has no checkpoint" in automatic.rows[0].why
@@ -238,9 +239,7 @@ def test_a_worker_that_dies_while_it_deploys_leaves_that_to_the_next(
         raise _Killed
 
     automatic.lose("tower")
-    automatic.beat()
-    automatic.beat(after_s=WAITS_S)
-    automatic.search()
+    automatic.until_searched()
     runs = PlanRun.unscoped.count()
     with monkeypatch.context() as dying:
         dying.setattr(repairing, "deploy", die)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from process_doubles import FakeAgent, FakeCluster
 from rest_framework.test import APIClient
 
 from helixweb.deployment.profiling import cancel_profiling, order_profiling
@@ -22,6 +21,7 @@ from runtime.checkpoints.weight_store import WeightStore
 from runtime.protocol.phases import Phase
 from runtime.protocol.weight_access import PEERS_PATH, SITE_PATH, WeightAccess
 from tests.helixweb.looking import answered
+from tests.helixweb.process_doubles import FakeAgent, FakeCluster
 
 CONFIG = b'{"model_type": "llama", "num_hidden_layers": 2}'
 TENSORS = {f"model.layers.{layer}.w": bytes([layer + 1]) * 5_000_000 for layer in range(2)}

@@ -4,12 +4,12 @@ from importlib import import_module
 
 from django.apps import apps
 from django.utils import timezone
-from process_doubles import FakeCluster
 
 from helixweb.deployment.models import Deployment, Status
 from helixweb.deployment.services import deploying
 from helixweb.inventory.models import Cluster, Node, NodeState
 from tests.helixweb.looking import fresh
+from tests.helixweb.process_doubles import FakeCluster
 
 MIGRATION = import_module(
     "helixweb.deployment.migrations.0002_since_0_1_0"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
-from process_doubles import FakeCluster, FakeCoordinator
 
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.deployment.coordinators import change_of, coordinator_says, joint_report
@@ -19,24 +18,18 @@ from helixweb.monitoring.chat_proxy import endpoints_of
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic
 from tests.helixweb.looking import at_once, contains
+from tests.helixweb.process_doubles import REPORT, FakeCoordinator, ServingCluster
 from tests.helixweb.recorded import recorded
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
-class TwoFronts(FakeCluster):
+class TwoFronts(ServingCluster):
     """`coordinator` and `second`, which has joined after the deployment was up."""
 
     def __init__(self, cluster: Cluster, user: Any) -> None:
         super().__init__(cluster, user)
-        self.deploy()
-        self.ready()
-        self.coordinator.report()
         self.second = FakeCoordinator(cluster, user, port=7050, name="back")
-
-    @property
-    def deployment(self) -> Deployment:
-        return Deployment.unscoped.get()
 
 
 @pytest.fixture
@@ -50,17 +43,7 @@ def go_silent(front: FakeCoordinator) -> None:
 
 
 def report(**changes: Any) -> CoordinatorReport:
-    nothing = dict.fromkeys(
-        (
-            "generation", "requests_running", "requests_waiting", "requests_total",
-            "requests_failed_total", "requests_rejected_total", "prompt_tokens_total",
-            "output_tokens_total", "prompt_tokens_per_s", "output_tokens_per_s",
-        ),
-        0,
-    )  # fmt: skip
-    return CoordinatorReport.model_validate(
-        {**nothing, "serving": True, "window_s": 10.0, **changes}
-    )
+    return REPORT.model_copy(update={"output_tokens_total": 0, **changes})
 
 
 def node(used: float, tokens: int, *, ready: bool) -> NodeTraffic:
