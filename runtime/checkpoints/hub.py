@@ -91,8 +91,7 @@ class Repository:
     def commit(self, file: str) -> str:
         """The commit of the revision, asked for by `file`, which it must have. Raises HubError."""
         if self._commit is None:
-            for _ in self.stream(file, 0, 1):
-                pass
+            self.file_bytes(file)
         if self._commit is None:
             raise HubError(
                 f"{self._settings.endpoint} does not say which commit of {self._name.repository} "
@@ -163,12 +162,9 @@ class Repository:
 
     def file_bytes(self, file: str) -> int:
         """The size of a file. Raises HubError, MissingFile."""
-
-        def ask() -> int:
-            with self._opened(file, {"Range": "bytes=0-0"}) as answer:
-                return self._check_range(answer, file, 0, 1)
-
-        return self._tried(file, ask)
+        for _ in self.stream(file, 0, 1):
+            pass
+        return self._sizes[file]
 
     def safetensors_header(self, file: str, *, most_bytes: int) -> tuple[bytes, int]:
         """The header of a file as JSON, and the bytes of data behind it.

@@ -15,7 +15,6 @@ from runtime.engine.limits import EngineLimits
 from runtime.engine.memory import pages_in_free_memory
 from runtime.engine.model_runner import ModelRunner
 from runtime.engine.stage_engine import RankPlace, StageEngine, no_progress
-from runtime.models.checkpoint import CheckpointError
 from runtime.models.config import CompactConfig, read_config
 from runtime.models.decoder import Decoder
 from runtime.models.free_memory import free_bytes
@@ -23,7 +22,7 @@ from runtime.models.linear import cpu_products
 from runtime.models.model_config import ModelConfig
 from runtime.models.ranks import ALONE, Ranks
 from runtime.models.sharding import Shard, shard_config
-from runtime.models.weights import load_decoder, wanted_tensors
+from runtime.models.weights import load_decoder, require_shared, wanted_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +98,8 @@ class HelixEngine(StageEngine[ModelConfig, ModelRunner]):
 
     def of_rank(self, ranks: int) -> CompactConfig:
         """See `StageEngine`."""
-        if not isinstance(self.sizes, CompactConfig):
-            raise CheckpointError(
-                f"{self.source.folder} is of a family that only the bridge runs, which cannot "
-                f"share a layer among {ranks} ranks; deploy it without tensor parallelism"
-            )
-        return shard_config(self.sizes, Shard(rank=0, ranks=ranks))
+        config = require_shared(self.source.folder, self.sizes, ranks=ranks)
+        return shard_config(config, Shard(rank=0, ranks=ranks))
 
     def rank(self, ranks: int, layers: range, limits: EngineLimits) -> "HelixRank":
         """See `StageEngine`."""

@@ -58,13 +58,20 @@ def load_decoder(
     from runtime.models.bridge_weights import load_bridged
 
     if ranks.shard.ranks > 1:
-        raise CheckpointError(
-            f"{checkpoint} is of a family that only the bridge runs, which cannot share a layer "
-            f"among {ranks.shard.ranks} ranks; deploy it without tensor parallelism"
-        )
+        require_shared(checkpoint, config, ranks=ranks.shard.ranks)
     if not isinstance(config, BridgeConfig):
         raise TypeError(f"config is a {type(config).__name__}; make it with read_config")
     return load_bridged(checkpoint, config, first=first, end=end, device=device, progress=progress)
+
+
+def require_shared(checkpoint: Path, config: ModelConfig, *, ranks: int) -> CompactConfig:
+    """The config of a model whose layers several ranks can share. Raises CheckpointError."""
+    if isinstance(config, CompactConfig):
+        return config
+    raise CheckpointError(
+        f"{checkpoint} is of a family that only the bridge runs, which cannot share a layer among "
+        f"{ranks} ranks; deploy it without tensor parallelism"
+    )
 
 
 def wanted_tensors(
