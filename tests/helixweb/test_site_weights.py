@@ -1,14 +1,14 @@
 """Nodes fetch layers of models that the site has in its own folder."""
 
-import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
+from safetensors.numpy import save
 
 from helixweb.deployment.profiling import cancel_profiling, order_profiling
 from helixweb.inventory.models import Cluster
@@ -34,15 +34,8 @@ def models_dir(tmp_path: Path, settings: Any) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_bytes(CONFIG)
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
-    header, offset = {}, 0
-    for name, data in TENSORS.items():
-        places = [offset, offset + len(data)]
-        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": places}
-        offset += len(data)
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(
-        struct.pack("<Q", len(text)) + text + b"".join(TENSORS.values())
-    )
+    tensors = {name: np.frombuffer(data, np.uint8) for name, data in TENSORS.items()}
+    (folder / "model.safetensors").write_bytes(save(tensors))
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "config.json").write_bytes(b"{}")
     settings.HELIX_MODELS_DIR = str(tmp_path / "models")

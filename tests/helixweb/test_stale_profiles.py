@@ -122,8 +122,7 @@ def test_the_page_of_a_plan_names_stale_profiles_of_its_nodes(
 def test_a_profile_measured_on_other_hardware_is_assigned_after_confirmation(
     measured: Measured, browser: Client
 ) -> None:
-    measure(measured, "tower")
-    name = Node.unscoped.get(name="tower").profile_name
+    name = measure(measured, "tower").profile_name
     other = offer("mini", 100)
     assert other.profile_name != name
     address = reverse("node-edit", args=[other.cluster_id, other.pk])
@@ -163,8 +162,7 @@ def test_as_much_memory_on_another_machine_does_not_make_its_profile_fit(
 def test_many_nodes_get_such_a_profile_only_by_an_action_of_its_own(
     measured: Measured, browser: Client
 ) -> None:
-    measure(measured, "tower")
-    name = Node.unscoped.get(name="tower").profile_name
+    name = measure(measured, "tower").profile_name
     other = offer("mini", 100)
     asked = {"node": [other.pk], "word": name}
     browser.post(reverse("nodes-bulk"), {**asked, "action": "profile"})
@@ -174,8 +172,7 @@ def test_many_nodes_get_such_a_profile_only_by_an_action_of_its_own(
 
 
 def test_programs_confirm_such_a_profile(measured: Measured, api: APIClient) -> None:
-    measure(measured, "tower")
-    name = Node.unscoped.get(name="tower").profile_name
+    name = measure(measured, "tower").profile_name
     other = offer("mini", 100)
     before = other.profile_name
     one, many = f"/api/v1/nodes/{other.pk}/", "/api/v1/nodes/bulk/"
