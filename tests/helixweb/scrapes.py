@@ -18,10 +18,10 @@ from runtime.agent import metrics as agent_metrics
 from runtime.coordinator import metrics as coordinator_metrics
 from runtime.coordinator.request_life import Origin, RequestLife
 from runtime.coordinator.request_stats import RequestStats
-from runtime.protocol.control import CoordinatorReport, LinkStats, NodeTraffic, ObservedState
+from runtime.protocol.control import LinkStats, NodeTraffic, ObservedState
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
-from tests.helixweb.process_doubles import STATS, FakeCluster
+from tests.helixweb.process_doubles import REPORT, STATS, FakeCluster
 
 LINK = LinkStats(
     bandwidth_bytes_per_s=1e6,
@@ -117,22 +117,11 @@ def coordinator_page() -> bytes:
         output_tokens_total=9,
         output_tokens_per_s=1.0,
     )
-    report = CoordinatorReport(
-        generation=1,
-        serving=True,
-        window_s=10.0,
-        requests_running=1,
-        requests_waiting=2,
-        requests_total=3,
-        requests_failed_total=0,
-        requests_rejected_total=0,
-        prompt_tokens_total=7,
-        output_tokens_total=2,
-        prompt_tokens_per_s=1.0,
-        output_tokens_per_s=1.0,
-        nodes={"tower": NODE},
-        instances={"mini-0": instance},
-    )
+    report = REPORT.model_copy(
+        update={
+            "requests_waiting": 2, "nodes": {"tower": NODE}, "instances": {"mini-0": instance}
+        }
+    )  # fmt: skip
     return coordinator_metrics.metrics_page(report, stats, model_name="tiny-llama")
 
 
