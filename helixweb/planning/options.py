@@ -52,17 +52,13 @@ def options_to_json(options: PlanOptions) -> dict[str, Any]:
 def options_from_json(values: Mapping[str, Any]) -> PlanOptions:
     """The options `options_to_json` wrote; keys left out take their defaults.
 
-    Rows from before there were objectives name none: their runs were for flow. Rows may name the
-    former placer "region-chain": stage annealing places what it placed, or better. Raises planner's
+    Rows from before there were objectives name none: their runs were for flow. Raises planner's
     InvalidOptions.
     """
     from pydantic import ValidationError
 
-    values = {"objective": "flow"} | dict(values)
-    if values.get("placer") == "region-chain":
-        values["placer"] = "stage-annealing"
     try:
-        return _json().validate_python(values)
+        return _json().validate_python({"objective": "flow"} | dict(values))
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
         raise InvalidOptions("; ".join(complaint(detail) for detail in details)) from error

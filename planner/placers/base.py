@@ -19,6 +19,7 @@ PLACERS = {
     "auto": "Automatic: all of them in turn",
     "milp": "MILP of the Helix paper",
     "stage-patterns": "Stage patterns, an integer program",
+    "region-chain": "Chains of regions",
     "stage-annealing": "Annealing of stages",
     "interval-annealing": "Annealing of staggered ranges",
 }

@@ -3,10 +3,13 @@
 Flows are tried from above in growing steps until stages are found, then by bisection.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.domain.placement import Placement
+from planner.placers.base import StopReason
+from planner.placers.board import Board
 from planner.placers.patterns import PatternPool, StageNodes, StagePattern
 from planner.placers.solvers.base import SolveLimits, packing_model
 from planner.placers.solvers.choice import solve
@@ -20,7 +23,7 @@ _ENOUGH = 1e-6  # layers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundStages:
-    """Stages and the flow that each of them carries."""
+    """Stages and the flow that each of them carries, links counted as their families count them."""
 
     stages: tuple[StageNodes, ...]
     tokens_per_s: float
@@ -28,19 +31,43 @@ class FoundStages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternProgram:
-    """Chooses stages of `num_layers` layers together from a pool of patterns."""
+    """Chooses stages of `num_layers` layers together from a pool of patterns.
+
+    `in_order` puts stages into the order in which they are placed; None: any will do.
+    """
 
     pool: PatternPool
     num_layers: int
+    in_order: Callable[[Sequence[StageNodes]], Sequence[StageNodes]] | None = None
 
     def placement(self, found: FoundStages) -> Placement:
-        return placement_of_stages(self.pool.kinds, found.stages)
+        stages = found.stages if self.in_order is None else self.in_order(found.stages)
+        return placement_of_stages(self.pool.kinds, stages)
+
+
+def search_by_patterns(
+    board: Board, programs: Callable[[], Iterable[PatternProgram]], *, seed: int, by: str
+) -> StopReason:
+    """Offer the placements that the programs lead to.
+
+    Each program begins above what is known. Pinned nodes take no part; they join the stages that
+    are found, and these are laid around them.
+    """
+    below = knapsack_bound_tokens_per_s(board.problem)
+    board.begin_around_pins(by=by)
+    for program in programs():
+        limits = board.program_limits(seed)
+        for found in improving_stages(
+            program, above=board.tokens_per_s, below=below, limits=limits
+        ):
+            board.offer_free(program.placement(found), by=by)
+    return "heuristic"
 
 
 def improving_stages(
     program: PatternProgram, *, above: float, below: float, limits: ProgramLimits
 ) -> Iterator[FoundStages]:
-    """Ever better stages that carry a flow between the two.
+    """Ever better stages that carry a flow between the two, links as the program sees them.
 
     Ends when no better ones can be chosen or the time is over.
     """
@@ -84,7 +111,7 @@ def _chosen(
 
     Maximises the layers held by whole numbers of the pool's patterns that carry the flow, as long
     as that is below the model's:
-    sum over patterns of count of kind * y <= nodes of the kind; stages as the pool limits them.
+    sum over patterns of count of kind * y <= nodes of the kind; extra rows as the pool has them.
     """
     pool, num_layers = program.pool, program.num_layers
     patterns, row_limits = pool.patterns_for(flow), pool.row_limits
@@ -95,7 +122,10 @@ def _chosen(
 
     model = packing_model(
         row_limits,
-        [(most(one), float(one.layers), pool.use_of_rows(one)) for one in patterns],
+        [
+            *((most(one), float(one.layers), pool.use_of_rows(one)) for one in patterns),
+            *((int(one.upper), 0.0, one.use_of_rows) for one in pool.extra_columns),
+        ],
     )
     watcher = _FirstThatHolds(num_layers, model.objective, should_stop)
     solved = solve(
@@ -112,7 +142,7 @@ def _chosen(
     if watcher.found is None:
         return None
     limits.used(solved.solver)
-    counted = zip(patterns, watcher.found, strict=True)
+    counted = zip(patterns, watcher.found, strict=False)
     return [pattern for pattern, count in counted for _ in range(count)]
 
 

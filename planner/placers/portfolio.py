@@ -3,8 +3,8 @@
 1. The stage-pattern program: a second at most, and often the best aligned stages there are. With a
    hop limit, which annealing rarely betters, again: from another start it prices other patterns.
 2. The quick bounds; wherever a bound is reached, the search ends.
-3. Where links are slow or share bandwidth: regions in levels (for what is shared), then the bounds
-   that charge the links.
+3. Where links are slow or share bandwidth: regions in levels (for what is shared), wide stages and
+   chains of regions, then the bounds that charge the links.
 4. Rounds of annealing, each twice as long as the one before: on stages where links are slow or the
    number of hops is limited, on staggered ranges where partial inference allows them.
 5. On few nodes, the MILP, which can prove that no better placement exists.
@@ -23,6 +23,7 @@ from planner.placers.board import Board, Method
 from planner.placers.flow_tables import flow_tables
 from planner.placers.interval_annealing import search_interval_annealing
 from planner.placers.milp import search_milp
+from planner.placers.region_chain import search_region_chains
 from planner.placers.region_levels import search_region_levels
 from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_patterns import search_stage_patterns
@@ -64,8 +65,10 @@ def _programs(board: Board) -> Generator[Method, None, bool]:
     tables = flow_tables(board.problem, rules, bound_tokens_per_s=board.upper_bound_tokens_per_s)
     shares = bool(board.problem.cluster.shared)
     slow_links = bool(tables.names) and (shares or tables.links_may_bind())
-    if shares and slow_links:
-        yield search_region_levels
+    if slow_links:
+        if shares:
+            yield search_region_levels
+        yield search_region_chains
     return slow_links
 
 
@@ -103,6 +106,7 @@ METHODS: dict[str, Method] = {
     "auto": search_by_all,
     "milp": search_milp,
     "stage-patterns": search_stage_patterns,
+    "region-chain": search_region_chains,
     "stage-annealing": search_stage_annealing,
     "interval-annealing": search_interval_annealing,
 }

@@ -5,35 +5,24 @@ for clusters of any size. It needs no partial inference. It sees no links; what 
 in the exact max flow that every placement is reported with.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.bounds.node_kinds import NodeKind, node_kinds
 from planner.domain.problem import Problem
 from planner.placers.base import SearchOptions, StopReason
 from planner.placers.board import Board
-from planner.placers.pattern_search import PatternProgram, improving_stages
-from planner.placers.patterns import PatternPool
+from planner.placers.pattern_search import PatternProgram, search_by_patterns
+from planner.placers.patterns import PatternFamily, PatternPool
 
 NAME = "stage-patterns"
 
 
 def search_stage_patterns(board: Board, seed: int) -> StopReason:
-    """Place aligned stages, every node of a stage holding the same layers.
-
-    Each program begins above what is known. Pinned nodes take no part; they join the stages that
-    are found, and these are laid around them.
-    """
-    below = knapsack_bound_tokens_per_s(board.problem)
-    board.begin_around_pins(by=NAME)
-    for program in _programs(board.problem, board.options):
-        limits = board.program_limits(seed)
-        for found in improving_stages(
-            program, above=board.tokens_per_s, below=below, limits=limits
-        ):
-            board.offer_free(program.placement(found), by=NAME)
-    return "heuristic"
+    """Place aligned stages, every node of a stage holding the same layers."""
+    return search_by_patterns(
+        board, lambda: _programs(board.problem, board.options), seed=seed, by=NAME
+    )
 
 
 def aligned_stages(
@@ -43,8 +32,10 @@ def aligned_stages(
 
     With `spares` 1 (not 0) each carries its flow without its fastest node too.
     """
-    pool = PatternPool(kinds, max_stages=max_stages, spares=spares)
-    return PatternProgram(pool=pool, num_layers=num_layers)
+    family = PatternFamily(kinds=tuple(range(len(kinds))), spares=spares)
+    return PatternProgram(
+        pool=PatternPool(kinds, [family], max_stages=max_stages), num_layers=num_layers
+    )
 
 
 def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgram]:
@@ -55,9 +46,11 @@ def _programs(problem: Problem, options: SearchOptions) -> Iterator[PatternProgr
         yield aligned_stages(kinds, num_layers=layers, max_stages=options.rules.max_hops)
 
 
-def free_kinds(problem: Problem, options: SearchOptions) -> list[NodeKind]:
+def free_kinds(
+    problem: Problem, options: SearchOptions, *, groups: Mapping[str, str] | None = None
+) -> list[NodeKind]:
     """The kinds of the nodes that are not pinned."""
-    kinds = node_kinds(problem, rules=options.rules)
+    kinds = node_kinds(problem, rules=options.rules, groups=groups)
     free = [
         replace(kind, names=tuple(n for n in kind.names if n not in options.rules.pinned))
         for kind in kinds

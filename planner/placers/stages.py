@@ -24,6 +24,7 @@ def filled_stages(
         StageNodes(
             layers=pattern.layers,
             kinds=tuple(kind for kind, count in pattern.counts for _ in range(count)),
+            family=pattern.family,
         )
         for pattern in chosen
     ]
@@ -49,7 +50,7 @@ def placement_of_stages(kinds: list[NodeKind], stages: Sequence[StageNodes]) -> 
 
 def _one_layer_less(stages: list[StageNodes], position: int) -> list[StageNodes]:
     stage = stages[position]
-    shorter = StageNodes(layers=stage.layers - 1, kinds=stage.kinds)
+    shorter = StageNodes(layers=stage.layers - 1, kinds=stage.kinds, family=stage.family)
     kept = [shorter] if shorter.layers else []
     return stages[:position] + kept + stages[position + 1 :]
 
@@ -78,4 +79,6 @@ def _with_idle_nodes(kinds: list[NodeKind], stages: list[StageNodes]) -> list[St
             return stages
         kind = max(helpful, key=lambda number: kinds[number].tokens_per_s[slowest.layers])
         idle[kind] -= 1
-        stages[position] = StageNodes(layers=slowest.layers, kinds=(*slowest.kinds, kind))
+        stages[position] = StageNodes(
+            layers=slowest.layers, kinds=(*slowest.kinds, kind), family=slowest.family
+        )

@@ -84,7 +84,8 @@ class PatternSearchTuning:
     FIRST_STEP_DOWN = 0.0025
     MOST_STEP_DOWN = 0.3
     LEAST_SHARE = 1e-3  # of the highest flow in question; stages that carry less are not looked for
-    # Of one search. The published clusters take less than 1000.
+    # Of one search. The published clusters take less than 1000; of chains of regions, those that
+    # find anything on 100 to 1000 generated nodes do so within 8000.
     MOST_PRICED = 8000
     # Of one integer program. Nodes, not seconds: the same stages are found on any machine.
     NODES = 1000
@@ -97,6 +98,8 @@ class PatternsTuning:
     UNITS = 4000
     # Of column generation, which ends by itself sooner but for rounding.
     MAX_ROUNDS = 60
+    # Below the bisection's step of pattern searches.
+    CARRIED_RELATIVE_WIDTH = 1e-6
     PAYS_OFF = 1e-6  # layers; a pattern that adds less to the program is not worth a column
 
 
@@ -130,6 +133,19 @@ class RangeAnnealingTuning:
     MOST_MOVES = 2_000_000
     # A move that uses links examines as many nodes; this bounds its time.
     LOOKS_PER_MOVE = 4
+
+
+class RegionChainTuning:
+    """Of `planner/placers/region_chain.py`."""
+
+    # Exponents of what a crossing of stages as wide as another, or a single one, carries.
+    EVEN, ONE_SIDED = 0.5, 1.0
+    # Of wide stages; of 0, 0.25, 0.3 and 0.4 only this one gained more than it cost.
+    NARROWER = (0.4,)
+    # 720 orders of six regions; of more, orders by moves.
+    MOST_PERMUTED = 6
+    # A slow link is counted at this quantile of those that occur: few pairs have less.
+    LINK_QUANTILE = 0.1
 
 
 class RegionLevelsTuning:

@@ -2,8 +2,6 @@
 
 from datetime import timedelta
 
-from django.test import Client
-
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.stored import stored_plan
 from tests.helixweb.looking import fresh
@@ -19,13 +17,3 @@ def test_a_plan_stored_before_plans_had_their_hop_limit_takes_that_of_its_search
     Plan.unscoped.filter(pk=plan.pk).update(created_at=plan.created_at + timedelta(days=1))
     assert "max_hops" not in fresh(plan).document
     assert stored_plan(plan).max_hops == 2
-
-
-def test_a_run_by_a_placer_of_before_is_shown_and_found_again(browser: Client, plan: Plan) -> None:
-    """Chains of regions were a placer of their own."""
-    options = plan.run.options | {"objective": "flow", "placer": "region-chain"}
-    PlanRun.unscoped.filter(pk=plan.run.pk).update(options=options)
-    assert browser.get(f"/plans/{plan.run.pk}/").status_code == 200
-    again = browser.post(f"/plans/{plan.run.pk}/again")
-    assert again.status_code == 302
-    assert PlanRun.unscoped.latest("pk").options["placer"] == "stage-annealing"

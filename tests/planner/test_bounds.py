@@ -1,5 +1,3 @@
-import itertools
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +5,6 @@ from tiny_problems import all_placements, placement, problems, tiny_problem
 
 from planner.bounds.best import upper_bound_tokens_per_s
 from planner.bounds.knapsack import compute_bound_tokens_per_s, knapsack_bound_tokens_per_s
-from planner.bounds.link_groups import LinkTable, link_groups
 from planner.max_flow import max_flow
 from tests.examples import examples
 
@@ -47,22 +44,3 @@ def test_the_bound_is_exact_where_the_layers_just_fit():
 @pytest.mark.parametrize("speeds", [[[9.0], [9.0]], [[9.0, 0.0], [9.0, 0.0]], [[0.0, 0.0, 0.0]]])
 def test_a_cluster_that_cannot_run_every_layer_is_bounded_by_nothing(speeds):
     assert upper_bound_tokens_per_s(tiny_problem(speeds, num_layers=3)) == 0.0
-
-
-def test_sites_differ_by_their_links_where_regions_do_not():
-    """Three nodes each on two sites; a link between the sites is slow."""
-    sites = ("n0", "n1", "n2"), ("n3", "n4", "n5")
-    slow = {
-        pair: 2.0
-        for one, other in itertools.product(*sites)
-        for pair in ((one, other), (other, one))
-    }
-    problem = tiny_problem([[20.0, 10.0]] * 6, num_layers=6, link_tokens_per_s=slow)
-    groups = link_groups(problem, LinkTable(problem))
-    assert [len({groups[name] for name in site}) for site in sites] == [1, 1]
-    assert len(set(groups.values())) == 2
-
-
-def test_links_that_are_all_alike_make_one_group():
-    problem = tiny_problem([[20.0, 10.0]] * 4, num_layers=4)
-    assert len(set(link_groups(problem, LinkTable(problem)).values())) == 1

@@ -22,6 +22,7 @@ from planner.placers.annealing import Effort
 from planner.placers.base import NeverCancelled
 from planner.placers.interval_annealing import search_interval_annealing
 from planner.placers.milp import search_milp
+from planner.placers.region_chain import search_region_chains
 from planner.placers.stage_annealing import search_stage_annealing
 from planner.placers.stage_patterns import search_stage_patterns
 from planner.plan_options import BASELINES, PlanOptions
@@ -160,8 +161,9 @@ def test_a_stage_in_the_middle_stays_there_when_a_layer_comes_off():
 @settings(max_examples=examples(20))
 @given(problem=problems_with_ends(), rules=st.sampled_from([None, 2]))
 def test_what_patterns_and_baselines_place_fits(problem, rules):
-    placed = search(search_stage_patterns, problem, partial_inference=False).placement
-    found_flow(problem, placed, partial_inference=False)
+    for method in (search_stage_patterns, search_region_chains):
+        placed = search(method, problem, partial_inference=False).placement
+        found_flow(problem, placed, partial_inference=False)
     for place in BASELINES.values():
         placed = place(problem)
         if placed is not None:

@@ -210,7 +210,7 @@ def test_compare_runs_each_placer_and_writes_them_as_json_and_csv(problem_path, 
     assert by_placer == list(PLACERS)
     assert all(0 <= flow <= shown["bound_tokens_per_s"] * 1.0001 for flow in flows.values())
     assert max(flows.values()) == pytest.approx(60)  # the best of all placements
-    assert main([*arguments, "--placers", "milp,stage-patterns", "--csv"]) == 0
+    assert main([*arguments, "--placers", "milp,region-chain", "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == len(BASELINES) + 2
     for row in rows[: len(BASELINES)]:

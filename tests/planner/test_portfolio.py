@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from searched import searched
-from tiny_problems import all_placements, problems, proven_bounds
+from tiny_problems import all_placements, problems
 
 from planner.bounds.best import upper_bound_tokens_per_s
 from planner.bounds.knapsack import knapsack_bound_tokens_per_s
 from planner.generate import generated_cluster
 from planner.max_flow import max_flow
 from planner.placers.portfolio import search_by_all
-from planner.placers.stage_patterns import search_stage_patterns
 from planner.placers.swarm import place_swarm
 from tests.examples import examples
 
@@ -29,17 +28,6 @@ class CancelledAfter:
 
     def is_cancelled(self):
         return len(self._incumbents) >= self._count
-
-
-class CancelledFrom:
-    """Cancels when an incumbent carries a flow."""
-
-    def __init__(self, incumbents, tokens_per_s):
-        self._incumbents = incumbents
-        self._tokens_per_s = tokens_per_s
-
-    def is_cancelled(self):
-        return any(one.flow_tokens_per_s >= self._tokens_per_s for one in self._incumbents)
 
 
 def search(problem, *, start=None, seed=0, progress=lambda _: None, cancel=None, **options):
@@ -126,25 +114,6 @@ def test_a_hundred_nodes_in_one_region_come_within_a_tenth_of_the_bound():
     seen = []
     search(problem, progress=seen.append, cancel=CancelledAfter(seen, 2))
     assert seen[-1].flow_tokens_per_s >= 0.9 * knapsack_bound_tokens_per_s(problem)
-
-
-@pytest.mark.slow
-def test_three_regions_lose_little_against_one():
-    """Slow links cost a few wide crossings, and no more: a study reached 0.80."""
-    problem = generated_cluster(num_nodes=100, num_regions=3, seed=0)
-    enough, seen = 0.8 * next(proven_bounds(problem)), []
-    search(problem, progress=seen.append, cancel=CancelledFrom(seen, enough))
-    assert seen[-1].flow_tokens_per_s >= enough
-
-
-@pytest.mark.slow
-def test_many_small_regions_carry_more_than_where_links_are_ignored():
-    problem = generated_cluster(num_nodes=60, num_regions=12, seed=1)
-    blind = searched(search_stage_patterns, problem).placement
-    more = 1.05 * max_flow(problem, blind, partial_inference=False).value_tokens_per_s
-    seen = []
-    search(problem, progress=seen.append, cancel=CancelledFrom(seen, more))
-    assert seen[-1].flow_tokens_per_s >= more
 
 
 @pytest.mark.parametrize(

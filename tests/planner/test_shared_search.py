@@ -17,8 +17,8 @@ from planner.generate import generated_cluster
 from planner.link_matrix import shared_tokens_per_s
 from planner.max_flow import max_flow
 from planner.placers.annealing import Effort, search_by_annealing
+from planner.placers.region_chain import search_region_chains
 from planner.placers.region_levels import anneal_levels, search_region_levels
-from planner.placers.stage_patterns import search_stage_patterns
 
 PROBLEM = generated_cluster(num_nodes=60, num_regions=2, seed=1)
 EVERY_REGION = tuple(
@@ -44,7 +44,7 @@ def flow_of(placement):
 
 
 def test_regions_in_levels_carry_more_over_a_shared_way_out_than_a_search_that_ignores_it():
-    ignoring = search(search_stage_patterns, PROBLEM)
+    ignoring = search(search_region_chains, PROBLEM)
     assert flow_of(search(search_region_levels, SHARING)) > 2 * flow_of(ignoring)
 
 
