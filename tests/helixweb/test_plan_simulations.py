@@ -1,6 +1,7 @@
 """What a plan is forecast to deliver: its simulations, on the page and over REST."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from helixweb.planning.models import Plan, PlanRun, Simulation
 from helixweb.planning.options import SimulationRequest
 from helixweb.planning.services import studies
 from helixweb.planning.services.studies import forecast_from_json
+from helixweb.planning.stored import stored_plan, stored_problem
+from planner import Workload
 from planner.plan_options import PlanOptions
 from planner.workload.request import InvalidWorkload
 from tests.helixweb.looking import answered, contains, fresh, shows
@@ -43,6 +46,21 @@ def test_arrivals_come_at_the_share_of_what_a_backlog_reaches(plan: Plan, user: 
     assert row.requests_per_s == pytest.approx(0.5 * peak_tokens_per_s / (64 + 32))
     found = forecast_from_json(row.forecast or {})
     assert found.decode_tokens_per_s == pytest.approx(0.5 * peak.decode_tokens_per_s, rel=0.15)
+
+
+def test_short_requests_are_simulated_by_their_number_and_long_ones_by_time(plan: Plan) -> None:
+    """The window is shown with the figures; thousands of requests say as much as ten minutes."""
+
+    def window_s(*, tokens: float, share: float = 1.0) -> float:
+        workload = Workload(mean_prompt_tokens=2 * tokens, mean_output_tokens=tokens)
+        problem = replace(stored_problem(plan), workload=workload)
+        policy = studies.POLICIES["runtime"]
+        return studies.window_of(problem, stored_plan(plan), policy=policy, share=share)
+
+    longest = studies.MOST_WINDOW_S
+    assert window_s(tokens=2) < window_s(tokens=2, share=0.5) <= longest
+    assert window_s(tokens=2) < window_s(tokens=4) <= longest
+    assert window_s(tokens=640) == longest
 
 
 def test_bursts_wait_longer_than_single_arrivals(plan: Plan, user: Any) -> None:
