@@ -36,7 +36,7 @@ def search_by_all(board: Board, seed: int) -> StopReason:
 
 
 def search_by_programs(board: Board, seed: int) -> StopReason:
-    """As `search_by_all`, without bounds that charge links, and without annealing."""
+    """As `search_by_all`, without chains of regions, bounds that charge links, and annealing."""
     return _search(board, _programs(board), seed)
 
 
@@ -65,18 +65,18 @@ def _programs(board: Board) -> Generator[Method, None, bool]:
     tables = flow_tables(board.problem, rules, bound_tokens_per_s=board.upper_bound_tokens_per_s)
     shares = bool(board.problem.cluster.shared)
     slow_links = bool(tables.names) and (shares or tables.links_may_bind())
-    if slow_links:
-        if shares:
-            yield search_region_levels
-        yield search_region_chains
+    if shares and slow_links:
+        yield search_region_levels
     return slow_links
 
 
 def _methods(board: Board) -> Iterator[Method]:
     rules, partial_inference = board.options.rules, board.options.partial_inference
     slow_links = yield from _programs(board)
-    if slow_links and not board.is_done():
-        _charge_links(board)
+    if slow_links:
+        yield search_region_chains
+        if not board.is_done():
+            _charge_links(board)
     few_nodes = len(board.problem.cluster.nodes) <= tuned.NODES_FOR_MILP
     for number in range(tuned.ROUNDS_BEFORE_MILP if few_nodes else tuned.ROUNDS):
         effort = Effort(
