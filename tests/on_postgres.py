@@ -4,9 +4,8 @@
 
 It starts a private server without durability and migrates a template database once. Each process
 of pytest-xdist copies the template into a database of its own. Tests that use no database are left
-out, and those with the mark `any_database`: what they try no database decides, and the other tests
-send the same SQL. A DATABASE_URL that is set already names the server to use instead; its user must
-be allowed to create databases.
+out. A DATABASE_URL that is set already names the server to use instead; its user must be allowed
+to create databases.
 """
 
 import os
@@ -50,13 +49,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.hook.pytest_deselected(items=[item for item in items if not _tries_database(item)])
-    items[:] = [item for item in items if _tries_database(item)]
+    with_database = [item for item in items if _uses_database(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not _uses_database(item)])
+    items[:] = with_database
 
 
-def _tries_database(item: pytest.Item) -> bool:
-    if item.get_closest_marker("any_database"):
-        return False
+def _uses_database(item: pytest.Item) -> bool:
     fixtures = getattr(item, "fixturenames", ())
     return item.get_closest_marker("django_db") is not None or not {
         "db", "transactional_db"

@@ -15,8 +15,6 @@ from django.urls.resolvers import RoutePattern
 
 from helixweb.inventory.models import Cluster
 
-pytestmark = pytest.mark.any_database
-
 OPEN = {
     "healthz": "health",
     "readyz": "health",

@@ -15,7 +15,7 @@ from runtime.protocol.phases import Phase
 from tests.helixweb.looking import statements
 from tests.helixweb.process_doubles import STATS, FakeCluster
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture

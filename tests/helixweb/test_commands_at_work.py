@@ -28,7 +28,7 @@ from tests.helixweb.process_doubles import HARDWARE, FakeCluster, served
 from tests.helixweb.searching import searched
 from tests.helixweb.site_in_process import Shell
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tests.helixweb.looking import fresh
 from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import HARDWARE, FakeCluster, served
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 MARK = "emulated</span>"
 

@@ -21,7 +21,7 @@ from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import HARDWARE as OF_DOUBLES
 from tests.helixweb.process_doubles import STATS, FakeCluster
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 HARDWARE: dict[str, Any] = {**OF_DOUBLES, "gpus": []}
 GPU = Gpu(name="L4", memory_bytes=24_000_000).model_dump(mode="json")

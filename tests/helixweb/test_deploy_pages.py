@@ -16,7 +16,7 @@ from tests.helixweb.looking import answered, contains, denied, fresh, shows
 from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import FakeCluster, make_plan
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deployment:

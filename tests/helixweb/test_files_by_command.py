@@ -10,7 +10,7 @@ from helixweb.inventory.models import Cluster, Node
 from tests.helixweb.looking import contains
 from tests.helixweb.site_in_process import Shell
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 def test_a_file_is_compared_and_brought_in(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:

@@ -87,7 +87,6 @@ def test_whoever_knew_the_session_before_a_login_does_not_know_it_after(person: 
 PAGES = sorted({path for name, path in EVERY_URL if not path.startswith("/api/")})
 
 
-@pytest.mark.any_database
 def test_no_form_is_taken_without_the_token_of_its_page(person: Any) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(person)
@@ -97,7 +96,6 @@ def test_no_form_is_taken_without_the_token_of_its_page(person: Any) -> None:
     assert sum(status == 403 for status in statuses.values()) > 40
 
 
-@pytest.mark.any_database
 def test_no_write_over_rest_is_taken_from_a_session_without_the_token(person: Any) -> None:
     client = APIClient(enforce_csrf_checks=True)
     client.force_login(person)
@@ -122,7 +120,6 @@ def test_every_answer_says_that_it_is_nobodys_frame_and_what_it_is(
     assert "Cross-Origin-Opener-Policy" not in headers
 
 
-@pytest.mark.any_database
 def test_no_answer_invites_scripts_of_other_sites(browser: Client) -> None:
     for path in ("/api/v1/clusters/", "/events?topics=cluster:1", "/api/schema/", "/healthz"):
         answer = browser.get(path, headers={"Origin": f"https://{EVIL}"})

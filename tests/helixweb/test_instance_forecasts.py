@@ -18,7 +18,7 @@ from planner.domain.instance import PlanMethod
 from tests.helixweb.instance_doubles import Instances
 from tests.helixweb.simulated_forecast import FORECAST
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.mark.parametrize(("method", "whole"), [("instances", 2), ("mixed", 1)])

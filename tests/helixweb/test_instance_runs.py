@@ -15,7 +15,7 @@ from tests.helixweb.instance_doubles import Instances, refused
 from tests.helixweb.looking import answered, contains
 from tests.helixweb.searching import SEARCH, claimed, end_with
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 def searched() -> Plan:

@@ -13,7 +13,7 @@ from helixweb.common.models import ApiKey
 from helixweb.inventory.models import Change, Cluster
 from tests.helixweb.looking import answered, program_of
 
-pytestmark = [pytest.mark.any_database, pytest.mark.django_db]
+pytestmark = pytest.mark.django_db
 
 
 class Agent:

@@ -18,8 +18,6 @@ from runtime.checkpoints.errors import CheckpointError
 from tests.helixweb.site_in_process import Shell, new_key
 from tests.runtime.hub_server import COMMIT, HubServer, hub_server
 
-pytestmark = pytest.mark.any_database
-
 NAME = "org/small"
 
 

@@ -17,7 +17,7 @@ from tests.helixweb.markup import tight
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import HEARD, STATS, FakeCluster
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from rest_framework.test import APIClient
 from helixweb.monitoring.history import FIELDS
 from tests.helixweb.process_doubles import FakeCluster, served
 
-pytestmark = pytest.mark.any_database
-
 SAID = {
     "output_tokens_per_s": 123.25, "prompt_tokens_per_s": 456.5, "ttft_p50_s": 0.125,
     "ttft_p95_s": 0.375, "itl_p50_s": 0.0211, "itl_p95_s": 0.0422, "tpot_p50_s": 0.0233,

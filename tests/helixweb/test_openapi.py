@@ -18,8 +18,6 @@ from tests.helixweb.looking import answered
 from tests.helixweb.markup import tight
 from tests.helixweb.rest_collections import openapi_document
 
-pytestmark = pytest.mark.any_database
-
 
 @pytest.fixture
 def document() -> dict[str, Any]:

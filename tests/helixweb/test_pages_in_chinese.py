@@ -13,8 +13,6 @@ from tests.e2e.pages import EMPTY, PAGES
 from tests.e2e.site_world import PASSWORD
 from tests.helixweb.everything import make_world
 
-pytestmark = pytest.mark.any_database
-
 SHOWN_ATTRIBUTES = {"aria-label", "title", "placeholder", "alt"}
 UNREAD = {"script", "style", "pre", "code", "template", "time"}
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*[A-Za-z]")

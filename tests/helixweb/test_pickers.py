@@ -17,8 +17,6 @@ from planner.serialization import problem_from_dict
 from tests.helixweb.looking import answered
 from tests.helixweb.searching import SEARCH
 
-pytestmark = pytest.mark.any_database
-
 
 def rows_of(page: str, name: str) -> list[str]:
     """What the picker's rows show, in the order of their columns; a row of lists and numbers."""

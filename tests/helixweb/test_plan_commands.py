@@ -19,7 +19,7 @@ from tests.helixweb.searching import claimed, end_with
 from tests.helixweb.simulated_forecast import FORECAST
 from tests.helixweb.site_in_process import Shell, new_key
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture

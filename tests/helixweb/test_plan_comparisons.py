@@ -17,8 +17,6 @@ from planner.domain.problem import Problem
 from planner.serialization import problem_from_dict
 from tests.helixweb.looking import answered, shows
 
-pytestmark = pytest.mark.any_database
-
 
 @pytest.fixture
 def problem(tiny_problem: dict[str, Any]) -> Problem:

@@ -22,7 +22,7 @@ from tests.helixweb.looking import contains
 from tests.helixweb.markup import tight
 from tests.helixweb.process_doubles import FakeCluster
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 JSON = "application/json"
 HELLO = [{"role": "user", "content": "Hello"}]

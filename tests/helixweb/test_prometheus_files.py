@@ -44,7 +44,7 @@ def expressions() -> list[str]:
     return [*(rule["expr"] for rule in rules()), *dashboard_expressions()]
 
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 def test_every_metric_and_label_asked_for_is_told_by_one_of_our_pages(

@@ -26,7 +26,7 @@ OTHERS = (
     "/api/v1/clusters/{cluster}/bottleneck/",
 )  # fmt: skip
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 def grow(cluster: Cluster, plan: Plan, nodes: int) -> None:

@@ -144,7 +144,6 @@ def test_a_lost_node_is_planned_around_and_that_offered(asking: Repaired, browse
     assert asking.states == [State.DEPLOYED]
 
 
-@pytest.mark.any_database
 def test_a_plan_is_repaired_by_its_own_objective(asking: Repaired, browser: Client) -> None:
     joined = asking.cluster
     joined.plan = planned(
@@ -167,7 +166,6 @@ def test_a_plan_is_repaired_by_its_own_objective(asking: Repaired, browser: Clie
     assert forecast.objective == "decode"
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("policy", Replanning)
 def test_pages_say_what_is_done_while_nothing_serves(
     cluster: Cluster, user: Any, browser: Client, policy: Replanning

@@ -231,7 +231,6 @@ def wrong_answers(world: World, people: People, method: str, path: str) -> Itera
             yield f"{method} {address} of {person}: {status}, not {right}"
 
 
-@pytest.mark.any_database
 @pytest.mark.slow
 @pytest.mark.usefixtures("_stopped_behind_the_door")
 def test_every_operation_is_for_whom_the_table_says(world: World) -> None:

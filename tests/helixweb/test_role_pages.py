@@ -3,7 +3,6 @@
 from functools import cache
 from typing import Any
 
-import pytest
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from django.test import RequestFactory
@@ -101,7 +100,6 @@ def asked(path: str, method: str, user: Any) -> int:
     return ALLOWED
 
 
-@pytest.mark.any_database
 def test_every_page_is_for_whom_the_table_says(world: World) -> None:
     wrong = []
     people = cache(world.people)

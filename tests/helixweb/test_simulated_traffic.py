@@ -23,8 +23,6 @@ from helixweb.planning.models import Plan
 from tests.helixweb.looking import contains
 from tests.helixweb.metric_samples import bare_sample
 
-pytestmark = pytest.mark.any_database
-
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 

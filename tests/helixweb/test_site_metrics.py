@@ -15,7 +15,7 @@ from helixweb.inventory.models import Cluster
 from runtime.protocol.exposition import gauge
 from tests.helixweb.looking import answered
 
-pytestmark = [pytest.mark.any_database, pytest.mark.usefixtures("time_stands_still")]
+pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
 @pytest.fixture
