@@ -81,7 +81,7 @@ def slow(rate: float = SLOW, *, age_s: float = 0.5) -> LinkStats:
 
 
 def texts() -> list[str]:
-    events = Event.objects.filter(type="deployment")
+    events = Event.objects.filter(type="deployment").order_by("pk")
     return [event.data["text"] for event in events if "text" in event.data]
 
 
