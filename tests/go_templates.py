@@ -248,6 +248,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "toYaml": _to_yaml,
     "required": _required,
     "list": lambda *items: list(items),
+    "prepend": lambda items, item: [item, *items],
     "join": lambda between, items: between.join(_said(item) for item in items),
     "index": lambda of, *keys: [of := of[key] for key in keys][-1],
     "int": int,

@@ -142,6 +142,12 @@ def test_compose_starts_what_the_command_line_knows_with_secrets_in_files() -> N
             assert source.startswith(("$", "/")) or source in compose["volumes"]
         assert set(service.get("secrets", [])) <= compose["secrets"].keys()
         assert set(service.get("depends_on", {})) <= services.keys()
+    for name in (".dockerignore", ".gitignore"):
+        left_out = (ROOT / name).read_text().splitlines()
+        for secret in compose["secrets"].values():
+            assert f"packaging/docker/{Path(secret['file']).name}" in left_out, (
+                "COPY takes the rest"
+            )
 
 
 # -- Helm ------------------------------------------------------------------------------------------
@@ -261,6 +267,30 @@ def test_the_chart_tells_a_coordinator_which_proxies_to_believe() -> None:
     _check_command(container)
 
 
+def test_the_chart_has_agents_for_machines_with_other_numbers_of_gpus() -> None:
+    one, eight = {"nvidia.com/gpu.count": "1"}, {"nvidia.com/gpu.count": "8"}
+    groups = [{"name": "eight", "gpus": 8, "nodeSelector": eight}]
+    objects = rendered(values(agents={"nodeSelector": one, "groups": groups}))
+    selectors = []
+    for name, gpus, labels in (("helix-agent", 1, one), ("helix-agent-eight", 8, eight)):
+        spec = objects[f"DaemonSet {name}"]["spec"]
+        pod = spec["template"]["spec"]
+        assert pod["nodeSelector"] == labels
+        assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": gpus}
+        selectors.append(spec["selector"]["matchLabels"])
+    assert selectors[0] != selectors[1], "one would end the other's pods"
+
+
+def test_the_chart_gives_each_process_of_the_site_what_it_is_to_know() -> None:
+    given = values(extraEnv=[{"name": "HELIXWEB_LOG", "value": "json"}], web={"dataClaim": "kept"})
+    objects = rendered(given)
+    for name in ("web", "worker", "beat"):
+        pod = objects[f"Deployment helix-{name}"]["spec"]["template"]["spec"]
+        assert {"name": "HELIXWEB_LOG", "value": "json"} in pod["containers"][0]["env"]
+    volumes = objects["Deployment helix-web"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "kept"}} in volumes
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -283,6 +313,7 @@ def test_what_the_chart_needs_and_was_not_given_is_named(changes: Any, told: str
         {"coordinator": {"port": 70000}},
         {"backup": {"target": "/tmp"}},
         {"agents": {"gpu": 1}},
+        {"agents": {"groups": [{"name": "eight", "gpus": 8, "nodeSelector": {}}]}},
     ],
 )
 def test_values_that_cannot_be_are_refused_by_the_schema(changes: dict[str, Any]) -> None:

@@ -39,6 +39,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   valueFrom: {secretKeyRef: {name: {{ include "helixweb.secret" . }}, key: database-url}}
 - name: REDIS_URL
   valueFrom: {secretKeyRef: {name: {{ include "helixweb.secret" . }}, key: redis-url}}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "helixweb.podSecurity" -}}
