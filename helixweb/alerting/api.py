@@ -108,7 +108,7 @@ class AttemptSerializer(ShownSerializer[DeliveryAttempt]):
 
 
 class DeliverySerializer(ShownSerializer[Delivery]):
-    """`told` are the turns of alerts that it tells of."""
+    """`told`: the changes of alerts that the message is about."""
 
     attempts = AttemptSerializer(many=True, read_only=True)
     told = serializers.ListField(child=serializers.DictField(), read_only=True)

@@ -109,7 +109,7 @@ class ChannelForm(OfCluster, forms.ModelForm):  # type: ignore[type-arg]
         ]  # fmt: skip
         labels = {
             "url": gettext_lazy("URL"),
-            "least_severity": gettext_lazy("Is told of"),
+            "least_severity": gettext_lazy("Notified of"),
             "send_resolved": gettext_lazy("Also when an alert is over"),
         }
         help_texts = {

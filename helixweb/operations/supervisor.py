@@ -20,12 +20,10 @@ from types import FrameType
 # Exit status of our programs when their caller must change something: no use to try again.
 CALLED_WRONGLY = 2
 _PR_SET_PDEATHSIG = 1
-
-
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 # A child that ran this long is taken to be well: the next pause is the first again.
 WELL_AFTER_S = 60.0
-LOOK_S = 1.0
+LOOK_S, _ENDING_LOOK_S = 1.0, 0.02
 LONGEST_LOG_BYTES = 20_000_000
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -104,7 +102,9 @@ def end_all(started: Iterable[Started], *, clock: Callable[[], float] = time.mon
     while ending:
         for one in ending:
             one.end(clock())
-        time.sleep(0.02)  # each child is killed in the end, so the loop ends
+        # Until one has ended, or a signal may be due; in the end each is killed, so the loop ends.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            ending[0].process.wait(_ENDING_LOOK_S)
         ending = [one for one in ending if one.process.poll() is None]
     for pid in pids:
         kill_session(pid)  # what a killed worker left of its pool

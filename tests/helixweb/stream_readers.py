@@ -36,7 +36,7 @@ async def json_of(answer: Any) -> Any:
 
 
 class Reader:
-    """Somebody who looks at one cluster and at nothing else, with a browser and with a key."""
+    """A user who may see one cluster and nothing else, with a browser and with a key."""
 
     def __init__(self, name: str, cluster: Cluster, users: Any) -> None:
         self.user = users.create_user(name)
