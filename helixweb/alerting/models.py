@@ -21,8 +21,6 @@ from planner import InvalidProblem
 
 LONGEST_S = 30 * 86_400.0
 MOST_ADDRESSES = 20
-
-
 SUBJECT_LENGTH = 200
 STATES = [(state.value, state.value) for state in State]
 OPEN = (State.PENDING.value, State.FIRING.value)

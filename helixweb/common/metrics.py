@@ -24,8 +24,6 @@ Collect = Callable[[datetime, Any], Iterable[Metric]]
 Labels = Mapping[str, str]
 # Name, help, and attributes, each by its labels.
 Table = Sequence[tuple[str, str, Sequence[tuple[Labels, str]]]]
-
-
 _UNFINISHED = ("queued", "running")
 
 

@@ -38,8 +38,6 @@ FORGOTTEN_AFTER_S = 600.0
 # Reports may repeat a measurement; it is stored once, while it is new.
 FRESH_S = 30.0
 _CLOCKS_DIFFER = timedelta(seconds=5)
-
-
 # If the flow is lower than planned by this share, a new placement may be worth its moved layers.
 REPLAN_BELOW = 0.8
 

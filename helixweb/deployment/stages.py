@@ -47,8 +47,6 @@ _NAME = "assignment__node_name"
 # How much of the time in service is drawn beside the time it took to get there.
 TAIL = 0.25
 SHORTEST_TAIL = timedelta(seconds=2)
-
-
 ELSEWHERE = "url"
 # Conditions of runtime.instances.health in the words of pages, and the colour of their badge.
 CONDITIONS = {

@@ -39,8 +39,6 @@ from helixweb.planning.models import Plan
 from planner import options_of
 
 MAX_GENERATION = 2**31 - 1
-
-
 DEPLOYMENTS_PER_PAGE = 30
 NODES_PER_PAGE = 100
 

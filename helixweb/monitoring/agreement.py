@@ -39,8 +39,6 @@ LINK_OFF = 0.2
 THROUGHPUT_OFF = 0.15
 LATENCY_OFF = 0.2
 _SURE = 2.0
-
-
 LEAST_WINDOWS = 3
 LEAST_BUSY_S = 1.0
 RATES_COVER_S = 10  # a sample's rates are means over the coordinator's last seconds

@@ -14,7 +14,7 @@ class PlanningConfig(AppConfig):
         for name, model, work, turn, shown_by in (
             ("search", PlanRun, "solving.solve", "search", "pk"),
             ("explanation", Explanation, "studies.explain", "after", "plan__run_id"),
-            ("simulation", Simulation, "studies.run", "after", "plan__run_id"),
+            ("simulation", Simulation, "studies.simulate", "after", "plan__run_id"),
             ("mix", ModelMix, "studies.plan_mix", "search", "pk"),
         ):
             work_of = deferred(f"{planning}.{work}")

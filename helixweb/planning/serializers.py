@@ -23,8 +23,6 @@ from helixweb.planning.what_if import AddedNodes
 from planner import MIXED, LayerRange, Link, PlacementRules, PlanOptions
 
 STAGES_ONLY = ("pipelines",)
-
-
 MAX_BANDWIDTH_BYTES_PER_S, MAX_LATENCY_S = 1e15, 3600.0
 
 

@@ -43,8 +43,6 @@ MOST_UNKNOWN_BYTES = 1_000_000
 
 Scope = dict[str, Any]
 logger = logging.getLogger(__name__)
-
-
 PREFIX = "/api/v1/"
 PROCESS_PREFIXES = (f"{PREFIX}agent/", f"{PREFIX}coordinator/")
 HEARTBEAT = f"{PREFIX}agent/heartbeat"

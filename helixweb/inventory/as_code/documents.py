@@ -27,8 +27,6 @@ from planner import InvalidProblem
 from planner.document import Section, boolean, finite_number, integer, parse_document, shown, text
 
 FORMAT = "helixweb.inventory/1"
-
-
 _NUMBERS = (models.FloatField, models.IntegerField)
 # What reads the value of a column in a file: the first that fits.
 _READERS: tuple[tuple[type[Any], Callable[[object, str], Any]], ...] = (

@@ -56,8 +56,6 @@ from planner.serialization import profile_to_dict
 MOST_TOLD = 1000
 # At most so many checkpoints of one file are read, as each may need the network.
 MOST_READ = 16
-
-
 _MODEL_NUMBERS = ("num_layers", "activation_bytes_per_token", "token_bytes", "bytes_per_layer")
 
 

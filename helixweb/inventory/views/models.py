@@ -27,8 +27,6 @@ from helixweb.inventory.views.editing import ResourcePages
 from helixweb.inventory.views.profiles import profiles_memory
 
 _HAVE_DEFAULTS = ("token_bytes", "max_context_tokens", "engine")
-
-
 MAX_PROFILES = 30
 
 

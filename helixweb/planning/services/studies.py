@@ -48,8 +48,6 @@ from planner.workload import (
 )
 
 _FOUND = ("objective", "limits", "survival_tokens_per_s", "worst_node", "values")
-
-
 # Of a simulation's window in s, in lifetimes of a request and in requests; half as much warms up.
 # het42's served tokens settle after 4.5 lifetimes.
 MOST_WINDOW_S, LEAST_LIFETIMES, LEAST_REQUESTS = 600.0, 10.0, 5000.0
@@ -121,7 +119,7 @@ def start_simulation(plan: Plan, request: SimulationRequest, *, user: Any) -> Si
     return asked
 
 
-def run(row: Simulation, lease: Lease) -> jobs.Outcome:
+def simulate(row: Simulation, lease: Lease) -> jobs.Outcome:
     """The job: serve the row's plan its workload."""
     is_online = row.workload != "backlog"
     progress = _Progress(row, lease, runs=2 if is_online else 1)
