@@ -1,11 +1,13 @@
-"""Our programs, run to their end by tests."""
+"""Programs that tests start: run to their end, or ended with the test."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from tests.waiting import PATIENCE_S
 
@@ -36,3 +38,14 @@ def helixweb(
     return run_python(
         "-m", "helixweb.command_line", *words, environ=environ, cwd=cwd, expect=expect
     )
+
+
+@contextmanager
+def started(words: Sequence[str], **options: Any) -> "Iterator[subprocess.Popen[Any]]":
+    """A process with the options of Popen. It has ended when the block has, also when that failed,
+    where Popen itself would wait for an end that does not come."""
+    with subprocess.Popen(words, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

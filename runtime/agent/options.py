@@ -120,7 +120,7 @@ def _add_weights(parser: argparse.ArgumentParser) -> None:
         type=size_bytes,
         metavar="SIZE",
         help="most that these weights may take, as for --memory; the least recently used are "
-        "deleted (default: 95 %% of the disk)",
+        "deleted (default: all of the disk but 5 %% or 1 GiB, whichever is less)",
     )
 
 

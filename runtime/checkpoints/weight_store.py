@@ -34,7 +34,8 @@ _PART = ".part"
 _COPY = ".copy"  # of another store's file, which is not resumed
 _LOCK_FILE = "lock"
 _REFS = "refs"
-_RESERVED_RATIO = 0.05  # of the disk stays free
+_RESERVED_RATIO = 0.05  # of the disk stays free, but not more than
+_MOST_RESERVED_BYTES = 1 << 30
 _READ_BYTES = 1 << 20
 
 
@@ -45,7 +46,7 @@ class StoreFull(CheckpointError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightStore:
     """The store below `path`, at most `quota_bytes` of tensors; None: what the disk holds, less
-    5 %."""
+    5 % or 1 GiB."""
 
     path: Path
     quota_bytes: int | None = None
@@ -96,7 +97,7 @@ class WeightStore:
         held = sorted((file.stat().st_mtime, file, file.stat().st_size) for file in self._files())
         used = sum(size for _, _, size in held)
         disk = shutil.disk_usage(self.path)
-        free = disk.free - int(_RESERVED_RATIO * disk.total)
+        free = disk.free - min(int(_RESERVED_RATIO * disk.total), _MOST_RESERVED_BYTES)
         short = needed_bytes - free
         if self.quota_bytes is not None:
             short = max(short, used + needed_bytes - self.quota_bytes)

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.answering import QuietHandler, answering
+from tests.programs import started
 
 pytestmark = pytest.mark.processes
 
@@ -97,7 +98,7 @@ def test_a_closed_stdout_takes_all(environ: dict[str, str]) -> None:
 
 def test_who_waits_for_news_ends_when_its_reader_has_gone(environ: dict[str, str]) -> None:
     command = [*COMMAND, "events"]
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE) as process:
+    with started(command, env=environ, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline().startswith(b"1 ")
         process.stdout.close()  # and no event comes any more
         assert process.wait(WITHIN_S) == 0

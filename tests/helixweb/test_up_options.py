@@ -28,6 +28,7 @@ from helixweb.places import Addresses, default_data_dir
 from runtime.coordinator.options import Options, parse_options
 from runtime.protocol.addresses import Advertised, outward_address
 from runtime.protocol.join_tokens import TOKEN_VARIABLE
+from tests import programs
 from tests.helixweb.looking import contains
 
 
@@ -206,7 +207,7 @@ def test_a_signal_during_migration_ends_all(number: signal.Signals, tmp_path: Pa
     command = [sys.executable, "-m", "helixweb.command_line", "up", "--data", str(tmp_path)]
     command += ports()
     environ = {**os.environ, "DATABASE_URL": "", "REDIS_URL": ""}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+    with programs.started(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
         said = process.stderr.readline()
         assert said.startswith("Applying")
         (prepare,) = psutil.Process(process.pid).children()

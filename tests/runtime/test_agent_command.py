@@ -1,15 +1,16 @@
 """`python -m runtime agent` as a process: its options, and how it ends."""
 
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from fake_web import PATIENCE_S, TOKEN, FakeWeb, wait_until
 
 from runtime.agent.main import main
+from tests.programs import started
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_an_agent_process_joins_keeps_its_port_and_goes_quietly_on_sigterm(
     ]  # fmt: skip
     for before, arguments in enumerate((["--token", TOKEN, "--name", "n1"], [])):
         web.observed.clear()
-        with subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE) as agent:
+        with started([*command, *arguments], stderr=PIPE) as agent:
             wait_until(
                 lambda before=before: (
                     (web.last and len(web.announcements) == before) or agent.poll() is not None
@@ -96,7 +97,7 @@ def test_an_agent_waiting_for_its_server_goes_on_sigterm(tmp_path: Path) -> None
         sys.executable, "-m", "runtime", "agent", "--server", "http://127.0.0.1:9",
         "--token", TOKEN, "--name", "n1", "--data-dir", str(tmp_path),
     ]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as agent:
+    with started(command, stderr=PIPE) as agent:
         assert agent.stderr is not None
         assert any(b"cannot join yet" in line for line in agent.stderr)
         agent.send_signal(signal.SIGTERM)

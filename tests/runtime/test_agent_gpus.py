@@ -4,11 +4,10 @@ import argparse
 import asyncio
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from subprocess import PIPE
 
 import psutil
 import pytest
@@ -31,6 +30,7 @@ from runtime.agent.gpus import (
 )
 from runtime.agent.machine import NodeAgent, is_one_node, node_agents, run_agents
 from runtime.agent.options import agent_parser
+from tests.programs import started
 
 # In the order of nvidia-smi of a driver that lists the display's GPU first.
 FOUR_OF_TWO_KINDS = """\
@@ -282,16 +282,6 @@ def test_a_machine_that_joined_as_one_node_stays_one(tmp_path: Path) -> None:
     assert is_one_node(tmp_path, groups)
 
 
-@contextmanager
-def started(words: Sequence[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """It has ended when the block has, whatever happens there."""
-    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def joined(data_dir: Path) -> int:
     """How many agents of a machine know that they are members of a cluster."""
     files = data_dir.glob("gpu-*/identity.json")
@@ -308,7 +298,7 @@ def test_one_command_makes_each_group_of_gpus_a_node(tmp_path: Path) -> None:
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     with FakeWeb() as web:
         command = [sys.executable, "-m", "runtime.agent.join", "join", web.url, *options]
-        with started([*command, "--token", TOKEN], environment) as machine:
+        with started([*command, "--token", TOKEN], env=environment, stderr=PIPE) as machine:
             wait_until(lambda: joined(data_dir) == 2 or machine.poll(), what="both join")
             seen = {one.name: one.hardware for one in web.registrations}
             assert {name: [gpu.name for gpu in one.gpus] for name, one in seen.items()} == {
@@ -329,7 +319,7 @@ def test_one_command_makes_each_group_of_gpus_a_node(tmp_path: Path) -> None:
             assert machine.returncode == 0, errors.decode()
             assert b"Traceback" not in errors
         web.announcements.clear()
-        with started(command, environment) as machine:
+        with started(command, env=environment, stderr=PIPE) as machine:
             wait_until(lambda: len(web.announcements) == 2, what="both are back without a token")
             agents = psutil.Process(machine.pid).children()
             machine.kill()

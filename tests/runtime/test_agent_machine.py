@@ -3,7 +3,6 @@
 import os
 import random
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from runtime.membership.hardware import (
     emulated_hardware,
 )
 from runtime.protocol.control import Gpu, Hardware
+from tests.programs import started
 
 LOOPBACK = "127.0.0.1"
 
@@ -127,9 +127,7 @@ def test_a_port_that_another_process_was_given_is_not_given_here() -> None:
         f"print(choose_port({LOOPBACK!r}, wanted=0, kept=None), flush=True)\n"
         "input()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", choosing], stdin=PIPE, stdout=PIPE, text=True
-    ) as other:
+    with started([sys.executable, "-c", choosing], stdin=PIPE, stdout=PIPE, text=True) as other:
         assert other.stdout is not None
         theirs = int(other.stdout.readline())
         clock = Clock()

@@ -2,12 +2,12 @@
 
 import asyncio
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from subprocess import PIPE
 
 import pytest
 from free_port import free_port
@@ -18,6 +18,7 @@ from runtime.protocol.ports import machine_turn
 from runtime.protocol.reach import LinksToMeasure, cannot_reach, digest_of
 from runtime.reaching import REFUSED, Reaching, why_unreachable
 from runtime.transport import send_stream
+from tests.programs import started
 
 PATIENCE_S = 60.0
 KEY = "k" * 32
@@ -36,11 +37,8 @@ def test_a_port_that_answers_is_reached() -> None:
 
 
 def test_a_closed_port_is_told_from_one_that_no_process_of_this_machine_has() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", HOLDER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    with started(
+        [sys.executable, "-u", "-c", HOLDER], stdin=PIPE, stdout=PIPE, text=True
     ) as holder:
         assert holder.stdout is not None
         port = int(holder.stdout.readline())

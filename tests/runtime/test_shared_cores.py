@@ -2,7 +2,6 @@
 
 import math
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from runtime.engine.shared_cores import WINDOW_S, SharedCores, may_share_cores
 from runtime.engine.step_pace import StepPace
 from runtime.protocol.control import PeerAddress
 from runtime.protocol.engine_options import EngineOptions, SharedCoresRule
+from tests.programs import started
 
 MOST = 6.0
 KEY = "k" * 40
@@ -194,11 +194,10 @@ def test_a_thread_that_shares_its_core_is_delayed_as_the_kernel_counts_it() -> N
 
     def work() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of this thread and its children
-        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as rival:
+        with started([sys.executable, "-c", "while True: pass"]):
             before = after = READ()
             while after.ran_s - before.ran_s < 0.1 or after.delayed_s <= before.delayed_s:
                 after = READ()
-            rival.kill()
         found.append(after.delayed_s - before.delayed_s)
         assert after.idle_s >= before.idle_s
         delayed = delay_reader()

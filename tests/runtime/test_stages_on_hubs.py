@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from runtime.protocol.phases import Phase
 from runtime.protocol.stage_pipe import StageLaunch
 from runtime.protocol.weight_access import WeightAccess, WeightPeers
 from runtime.protocol.weight_fetch import WeightFetch
+from tests.programs import started
 
 NAME = "org/small"
 ASSIGNMENT = StageAssignment(
@@ -114,13 +116,15 @@ def test_an_agent_serves_layers_of_a_hub_and_gives_them_to_another(
     assert all(name.startswith("model.layers.1.") for name in held)
 
 
-def agent_of(web: FakeWeb, data_dir: Path, hub: HubServer) -> "subprocess.Popen[bytes]":
+def agent_of(
+    web: FakeWeb, data_dir: Path, hub: HubServer
+) -> AbstractContextManager["subprocess.Popen[bytes]"]:
     command = [
         sys.executable, "-m", "runtime", "agent", "--token", TOKEN, "--name", data_dir.name,
         "--data-dir", str(data_dir), "--memory", "256M", "--weights-quota", "1G",
         "--server", web.url,
     ]  # fmt: skip
-    return subprocess.Popen(command, env={**os.environ, "HF_ENDPOINT": hub.url})
+    return started(command, env={**os.environ, "HF_ENDPOINT": hub.url})
 
 
 def address(web: FakeWeb, name: str) -> PeerAddress:

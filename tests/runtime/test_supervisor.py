@@ -4,10 +4,10 @@ import asyncio
 import os
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from subprocess import PIPE
 
 import fake_stage
 import psutil
@@ -22,6 +22,7 @@ from runtime.membership.hardware import gpu_budgets_bytes
 from runtime.process_log import ProcessLog
 from runtime.protocol.control import Gpu
 from runtime.protocol.phases import Phase
+from tests.programs import started
 
 pytestmark = pytest.mark.processes
 
@@ -327,10 +328,8 @@ asyncio.run(life())
 
 
 def test_a_stage_does_not_outlive_an_agent_that_was_killed(tmp_path: Path) -> None:
-    agent = subprocess.Popen(
-        (sys.executable, "-c", AGENT_THAT_DIES, str(tmp_path)), stdout=subprocess.PIPE
-    )
-    with agent:
+    words = (sys.executable, "-c", AGENT_THAT_DIES, str(tmp_path))
+    with started(words, stdout=PIPE) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == b"ready\n"
         pid = int((tmp_path / "record").read_text().split()[0])

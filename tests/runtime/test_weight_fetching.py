@@ -16,7 +16,6 @@ from family_checkpoints import BRIDGED, LAYERS, save
 from hub_server import COMMIT, HubServer, hub_server
 from quantized_checkpoints import quantize
 
-from runtime.checkpoints import weight_store
 from runtime.checkpoints.errors import CheckpointError
 from runtime.checkpoints.fetching import FetchedCheckpoint, fetch_checkpoint, is_elsewhere
 from runtime.checkpoints.hub_names import HubSettings
@@ -382,10 +381,21 @@ def test_a_store_that_is_too_small_says_how_much_is_missing(
     with pytest.raises(CheckpointError, match=r"\d+ bytes too many for the quota of 100000 bytes"):
         node.fetch(2, 3)
     node.store = WeightStore(path=node.store.path)
-    monkeypatch.setattr(weight_store, "_RESERVED_RATIO", 1.0)
+    disk = shutil.disk_usage(node.store.path)
+    almost_full = disk._replace(total=1 << 44, free=1_000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: almost_full)
     with pytest.raises(CheckpointError, match=r"bytes too many for the disk, of whose"):
         node.fetch(2, 3)
     assert node.tensors() == held
+
+
+def test_a_large_disk_in_use_takes_weights_until_1_gib_is_left(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_use = shutil.disk_usage(node.store.path.parent)._replace(total=1 << 44, free=1 << 31)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: in_use)
+    node.fetch(1, 2)
+    assert node.tensors()
 
 
 def test_a_disk_that_fills_up_is_named_and_the_fetch_goes_on_later(
