@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import os
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -26,26 +27,26 @@ import httpx
 from benchmarks.recovery.emulated_chain import API_KEY, MODEL, Chain, running_chain
 
 PROMPT = list(range(5, 45))
-OUTPUT_TOKENS = 100
+# Of many lengths: answers of one length end in waves, of which a window holds one more or less.
+OUTPUT_TOKENS = (50, 150)
 CLIENTS = 100  # about 45 run at once, the others wait
 MOST_WAITING = 64  # ServingPlan's default
 LEAST_GOODPUT = 0.95
 FLAT_BYTES = 16 * 2**20
 _WARM_UP_S = 10.0
-_BODY = {"model": MODEL, "prompt": PROMPT, "max_tokens": OUTPUT_TOKENS}
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What came of requests, and when whole answers came (monotonic)."""
+    """What came of requests, and when whole answers of how many tokens came (monotonic)."""
 
-    answered_s: list[float] = field(default_factory=list)
+    answered: list[tuple[float, int]] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
 
     def tokens_per_s(self, begin_s: float, end_s: float) -> float:
-        whole = sum(begin_s <= at_s < end_s for at_s in self.answered_s)
-        return whole * OUTPUT_TOKENS / (end_s - begin_s)
+        whole = sum(tokens for at_s, tokens in self.answered if begin_s <= at_s < end_s)
+        return whole / (end_s - begin_s)
 
 
 def main() -> int:
@@ -70,13 +71,13 @@ async def _measure(chain: Chain, options: argparse.Namespace) -> list[str]:
         timeout=300,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
     ) as client:
-        capacity = await _capacity(client, seconds=max(20.0, options.seconds / 4))
-        per_s = options.factor * capacity / OUTPUT_TOKENS
+        dice = random.Random(options.seed)
+        capacity = await _capacity(client, dice, seconds=max(20.0, options.seconds / 2))
+        per_s = options.factor * capacity / statistics.mean(OUTPUT_TOKENS)
         if not capacity:
             return ["no request was answered in time; is the machine busy?"]
         print(f"capacity {capacity:.0f} tokens/s; now {per_s:.1f} requests/s", flush=True)
         before = chain.resident_bytes()
-        dice = random.Random(options.seed)
         tally, most_waiting, goodput = await _overload(
             client, dice, per_s=per_s, seconds=options.seconds
         )
@@ -110,13 +111,13 @@ def _problems(
             yield f"{process} has grown by {grown / 2**20:.1f} MiB"
 
 
-async def _capacity(client: httpx.AsyncClient, *, seconds: float) -> float:
+async def _capacity(client: httpx.AsyncClient, dice: random.Random, *, seconds: float) -> float:
     tally = Tally()
     end_s = time.monotonic() + _WARM_UP_S + seconds
 
     async def ask() -> None:
         while time.monotonic() < end_s:
-            if await _one(client, tally) == "refused":
+            if await _one(client, dice, tally) == "refused":
                 await asyncio.sleep(0.2)
 
     await asyncio.gather(*(ask() for _ in range(CLIENTS)))
@@ -136,7 +137,7 @@ async def _overload(
     while at_s < end_s:
         at_s += dice.expovariate(per_s)
         await asyncio.sleep(max(0.0, at_s - time.monotonic()))
-        task = asyncio.create_task(_one(client, tally))
+        task = asyncio.create_task(_one(client, dice, tally))
         asked.add(task)
         task.add_done_callback(asked.discard)
         if at_s > look_s:
@@ -148,14 +149,15 @@ async def _overload(
     return tally, most_waiting, goodput
 
 
-async def _one(client: httpx.AsyncClient, tally: Tally) -> str:
-    asked_s = time.monotonic()
-    answer = await client.post("/v1/completions", json=_BODY)
+async def _one(client: httpx.AsyncClient, dice: random.Random, tally: Tally) -> str:
+    asked_s, tokens = time.monotonic(), dice.randint(*OUTPUT_TOKENS)
+    body = {"model": MODEL, "prompt": PROMPT, "max_tokens": tokens}
+    answer = await client.post("/v1/completions", json=body)
     now_s = time.monotonic()
     outcome = f"status {answer.status_code}"
     if answer.status_code == httpx.codes.OK:
         outcome = "answered"
-        tally.answered_s.append(now_s)
+        tally.answered.append((now_s, tokens))
         tally.took_s.append(now_s - asked_s)
     elif answer.status_code == httpx.codes.TOO_MANY_REQUESTS and "Retry-After" in answer.headers:
         outcome = "refused"
