@@ -37,6 +37,7 @@ from runtime.protocol.control import (
 from runtime.protocol.logs import HEADER, request_id_or_new
 from runtime.protocol.node_log import LogBatch
 from runtime.protocol.profiling import ProfilingProgress
+from runtime.protocol.proxies import may_use_proxy, proxy_remedy
 from runtime.protocol.reach import Reach
 from runtime.protocol.server_events import ServerEvent, ServerEventReader
 from runtime.protocol.trust import stays_here, trusting, why_untrusted
@@ -138,15 +139,14 @@ class WebClient:
         ca: Path | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`ca`: certificates to trust beside the system's issuers."""
+        """`ca`: certificates to trust beside the system's issuers. Raises BadProxy."""
         self.credential = credential
         self._unknown: frozenset[str] = frozenset()  # fields that a site of before refused
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
-        # A proxy of the environment is for the outside, never for this machine.
         self._http = httpx.AsyncClient(
             base_url=server.rstrip("/"),
             timeout=_CALL_TIMEOUT,
-            trust_env=not stays_here(server),
+            trust_env=may_use_proxy(server),
             verify=trusting(ca),
         )
 
@@ -384,7 +384,8 @@ def _unreachable(server: httpx.URL, error: httpx.HTTPError) -> ServerUnreachable
         return ServerUnreachable(
             f"the certificate of {server} is not trusted: {why}; give its issuer with --ca FILE"
         )
-    return ServerUnreachable(f"{server} does not answer: {error or type(error).__name__}")
+    why = f"{error or type(error).__name__}{proxy_remedy(str(server))}"
+    return ServerUnreachable(f"{server} does not answer: {why}")
 
 
 def _shown(text: str) -> str:

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from helixweb.client.wire import Event, plain_query, read_events
+from runtime.protocol.proxies import BadProxy, may_use_proxy, proxy_remedy
 from runtime.protocol.trust import trusting, why_untrusted
 
 Row: TypeAlias = dict[str, Any]
@@ -141,6 +142,7 @@ class Client:
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 5.0)),
             transport=transport,
+            trust_env=trusts_environment(self.url),
             # Plain http skips loading the certificates (20 ms); redirects are not followed.
             verify=False if urlsplit(self.url).scheme == "http" else trusting(ca),
         )
@@ -392,7 +394,18 @@ def unreachable(url: str, error: httpx.TransportError) -> Unreachable:
             f"the certificate of {url} is not trusted: {why}; give its issuer with --ca FILE"
         )
     why = str(error) or type(error).__name__
-    return Unreachable(f"{url} does not answer ({why}); is it running, and is the address right?")
+    return Unreachable(
+        f"{url} does not answer ({why}); is it running, and is the address right?"
+        f"{proxy_remedy(url)}"
+    )
+
+
+def trusts_environment(url: str) -> bool:
+    """Whether proxies of the environment may lead to `url`. Raises BadAddress."""
+    try:
+        return may_use_proxy(url)
+    except BadProxy as error:
+        raise BadAddress(str(error)) from error
 
 
 def _shortened(text: str) -> str:

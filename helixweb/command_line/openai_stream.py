@@ -9,7 +9,14 @@ from typing import Any
 
 import httpx
 
-from helixweb.client import ClientError, NotTheApi, Problem, checked_url, unreachable
+from helixweb.client import (
+    ClientError,
+    NotTheApi,
+    Problem,
+    checked_url,
+    trusts_environment,
+    unreachable,
+)
 from helixweb.command_line.command import argument
 from helixweb.command_line.failures import CommandFailed, NoSuchName
 from helixweb.command_line.resolve import cluster_named, deployment_of
@@ -80,12 +87,14 @@ def endpoint_of(site: Session) -> tuple[httpx.Client, str]:
 
 def _connection(site: Session, address: str, key: str) -> httpx.Client:
     """A connection to an address with or without /v1. Raises BadAddress."""
+    base = f"{checked_url(address).removesuffix('/v1')}/v1"
     return httpx.Client(
-        base_url=f"{checked_url(address).removesuffix('/v1')}/v1",
+        base_url=base,
         headers={"Authorization": f"Bearer {key}"} if key else {},
         timeout=TIMEOUT,
         limits=httpx.Limits(max_connections=None),
         transport=site.around.transport,
+        trust_env=trusts_environment(base),
     )
 
 

@@ -292,6 +292,7 @@ class Scenario:
                 "return_token_ids": True,
             },
             timeout=PATIENCE_S,
+            trust_env=False,  # no proxy leads to this machine
         )
         if response.is_error:
             raise DemoFailed(

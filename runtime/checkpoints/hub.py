@@ -29,7 +29,8 @@ from runtime.checkpoints.hub_names import (
     parse_info,
 )
 from runtime.checkpoints.safetensors_header import LENGTH_BYTES, header_length
-from runtime.protocol.trust import stays_here, trusting, why_untrusted
+from runtime.protocol.proxies import BadProxy, may_use_proxy
+from runtime.protocol.trust import trusting, why_untrusted
 
 ResultT = TypeVar("ResultT")
 
@@ -346,13 +347,17 @@ class Repository:
 
 
 def http_client(settings: HubSettings, *, timeout_s: float = _TIMEOUT_S) -> httpx.Client:
-    """With the token, and without a proxy to this machine itself."""
+    """With the token. Raises HubError for a proxy of the environment that cannot be used."""
+    try:
+        trust_env = may_use_proxy(settings.endpoint)
+    except BadProxy as error:
+        raise HubError(str(error)) from error
     return httpx.Client(
         headers={"Authorization": f"Bearer {settings.token}"} if settings.token else {},
         timeout=timeout_s,
         follow_redirects=True,
         max_redirects=_MOST_REDIRECTS,
-        trust_env=not stays_here(settings.endpoint),
+        trust_env=trust_env,
         verify=_issuers(settings.ca),
     )
 

@@ -16,7 +16,7 @@ import zmq
 from pydantic import ValidationError
 
 from runtime.checkpoints.hub import http_client
-from runtime.checkpoints.hub_names import weight_sources
+from runtime.checkpoints.hub_names import HubError, weight_sources
 from runtime.checkpoints.peer_stores import (
     OpenPeers,
     PeerLost,
@@ -234,6 +234,6 @@ def _ask_site(access: WeightAccess) -> tuple[PeerAddress, ...]:
             answer = client.get(access.site.rstrip("/") + PEERS_PATH)
         answer.raise_for_status()
         return WeightPeers.model_validate_json(answer.content).peers
-    except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, HubError, ValidationError) as error:
         logger.info("the site does not say which nodes have weights: %s", error)
         return ()
