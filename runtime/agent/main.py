@@ -99,7 +99,7 @@ async def _run(
 ) -> None:
     """Join, then be the agent until a signal. Raises what `main` catches."""
     stopped, hurry = _signalled(options)
-    keys = KeyPair.load_or_create(data_dir.key_file)
+    keys = data_dir.load_keys()
     host, identity = _data_port(options, data_dir)
     port = identity.data_port or 0
     machine = _machine(options, gpus, facts_file=data_dir.vllm_facts)

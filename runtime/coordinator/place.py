@@ -15,7 +15,6 @@ from runtime.membership.identity import DataDir, Identity
 from runtime.protocol.addresses import bracketed, is_wildcard
 from runtime.protocol.control import AgentIdentity
 from runtime.protocol.data_security import DataSecurity
-from runtime.transport.zmq_sockets import KeyPair
 from runtime.transport.zmq_transport import AsyncZmqTransport
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ def take_place(options: Options, data_dir: DataDir, inner: PrivateSocket) -> Pla
     """Listen where `options` say, and remember the ports. Raises what binding raises."""
     options = with_hosts(options)
     identity = data_dir.load_identity(fresh_uuid=str(uuid.uuid4()))
-    keys = KeyPair.load_or_create(data_dir.key_file)
+    keys = data_dir.load_keys()
     listener = listen(options.host, options.port)
     port: int = listener.getsockname()[1]
     data_port, shares_port = choose_data_port(options, clients_port=port, kept=identity.data_port)

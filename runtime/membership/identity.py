@@ -25,6 +25,7 @@ from runtime.protocol.control import (
     Role,
 )
 from runtime.protocol.message import Message
+from runtime.transport.zmq_sockets import KeyPair
 from runtime.web_client import ServerRefused, WebClient, WebError
 from runtime.whole_file import write_whole
 
@@ -75,10 +76,26 @@ class DataDir:
         except OSError as error:
             raise DataDirError(f"cannot make {path}: {error}; choose another --data-dir") from error
 
+    @contextmanager
+    def disk_errors(self) -> Iterator[None]:
+        """Raises DataDirError for what the system says of the directory's files."""
+        try:
+            yield
+        except OSError as error:
+            raise DataDirError(
+                f"{self._path} cannot be used: {error}; repair that (free disk space, or give this "
+                "user the right to it), or choose another --data-dir"
+            ) from error
+
     @property
     def key_file(self) -> Path:
         """Where the CURVE secret key is."""
         return self._path / KEY_FILE
+
+    def load_keys(self) -> KeyPair:
+        """The CURVE keys of this process, made at its first start. Raises DataDirError."""
+        with self.disk_errors():
+            return KeyPair.load_or_create(self.key_file)
 
     @property
     def stage_log(self) -> Path:
@@ -103,7 +120,9 @@ class DataDir:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """While inside, no other process uses this directory. Raises DataDirError."""
-        with (self._path / LOCK_FILE).open("w") as lock:
+        with self.disk_errors():
+            lock = (self._path / LOCK_FILE).open("w")
+        with lock:
             try:
                 lock_file(lock)
             except AlreadyLocked as error:
@@ -118,8 +137,10 @@ class DataDir:
         return self._read(Identity, IDENTITY_FILE) or Identity(node_uuid=fresh_uuid)
 
     def save_identity(self, identity: Identity) -> None:
-        """Durable when it returns."""
-        self._write(IDENTITY_FILE, identity)
+        """Durable when it returns; a start with the same needs no room. Raises DataDirError."""
+        with self.disk_errors():
+            if self._read(Identity, IDENTITY_FILE) != identity:
+                self._write(IDENTITY_FILE, identity)
 
     def load_wanted(self, kind: type[MessageT], file: str) -> MessageT | None:
         """What was wanted in the last run; a damaged one is forgotten, as it comes again."""
@@ -135,14 +156,15 @@ class DataDir:
 
     def _read(self, kind: type[MessageT], name: str) -> MessageT | None:
         path = self._path / name
-        try:
-            return kind.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            raise DataDirError(
-                f"{path} is damaged ({first_complaint(error)}); {_REMEDIES[name]}"
-            ) from error
+        with self.disk_errors():
+            try:
+                return kind.model_validate_json(path.read_bytes())
+            except FileNotFoundError:
+                return None
+            except ValidationError as error:
+                raise DataDirError(
+                    f"{path} is damaged ({first_complaint(error)}); {_REMEDIES[name]}"
+                ) from error
 
     def _write(self, name: str, content: BaseModel) -> None:
         write_whole(self._path / name, content.model_dump_json(indent=2).encode())

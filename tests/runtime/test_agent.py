@@ -1,6 +1,7 @@
 """A whole agent against a real server and real (fake) stages: joining, following, surviving."""
 
 import asyncio
+import errno
 import os
 import re
 import socket
@@ -351,6 +352,40 @@ def test_a_data_directory_is_used_by_one_process_at_a_time(tmp_path: Path) -> No
     with data_dir.locked(), pytest.raises(DataDirError, match="in use"), data_dir.locked():
         pass
     with data_dir.locked():
+        pass
+
+
+def test_a_restart_on_a_full_disk_writes_nothing_that_has_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = DataDir(tmp_path)
+    identity = data_dir.load_identity(fresh_uuid="a" * 32)
+    data_dir.save_identity(identity)
+    keys = data_dir.load_keys()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    data_dir.save_identity(identity)
+    assert data_dir.load_keys() == keys
+    with pytest.raises(DataDirError, match=r"No space.*free disk space"):
+        data_dir.save_identity(identity.model_copy(update={"data_port": 20000}))
+    with pytest.raises(DataDirError, match=r"No space.*free disk space"):
+        DataDir(tmp_path / "new").load_keys()
+
+
+def test_a_data_directory_whose_files_cannot_be_opened_is_named_with_the_remedy(
+    tmp_path: Path,
+) -> None:
+    for name in ("lock", "identity.json"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataDirError, match=r"cannot be used.*another --data-dir"):
+        DataDir(tmp_path).load_identity(fresh_uuid="a" * 32)
+    with (
+        pytest.raises(DataDirError, match=r"cannot be used.*another --data-dir"),
+        DataDir(tmp_path).locked(),
+    ):
         pass
 
 
