@@ -1,6 +1,7 @@
 """A command's environment: streams, variables and, in tests, a transport to the server."""
 
 import codecs
+import contextlib
 import io
 import json
 import os
@@ -61,9 +62,10 @@ class Surroundings:
         self.tell(f"helixweb: {text}")
 
     def tell(self, text: str) -> None:
-        """One line to stderr, as it is."""
-        self.err.write(f"{text}\n")
-        self.err.flush()
+        """One line to stderr, as it is; lost where that is closed, or on a full disk."""
+        with contextlib.suppress(OSError):
+            self.err.write(f"{text}\n")
+            self.err.flush()
 
     def redraw(self, text: str) -> None:
         """Draw a line of at most 79 columns on stderr over the last one, if it is a terminal."""

@@ -166,8 +166,7 @@ class Supervisor:
             if one.runs and one.process.poll() is not None:
                 self._ended(one, now=now)
             elif one.again_at is not None and one.again_at <= now:
-                one.process, one.again_at, one.started_at = one.child.start(), None, now
-                self.say(f"{one.child.name} was started again (process {one.process.pid}).")
+                self._start_again(one, now=now)
             _shorten(one.child.log)
 
     def next_look_s(self) -> float:
@@ -182,19 +181,34 @@ class Supervisor:
     def _ended(self, one: Kept, *, now: float) -> None:
         code = one.process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        where = f" (log: {one.child.log})" if one.child.log else ""
         kill_session(one.process.pid)
         if code == CALLED_WRONGLY:
             one.given_up = True
-            self.say(f"{one.child.name} {how} and is not started again{where}:")
+            self.say(f"{one.child.name} {how} and is not started again{_where(one.child)}:")
             for text in filter(None, (one.child.last_lines(2), one.child.remedy)):
                 self.say(text)
             return
         if now - one.started_at >= WELL_AFTER_S:
             one.pause_s = FIRST_PAUSE_S
-        self.say(f"{one.child.name} {how}; again in {one.pause_s:g} s{where}.")
+        self._put_off(one, how, now=now)
+
+    def _start_again(self, one: Kept, *, now: float) -> None:
+        try:
+            one.process = one.child.start()
+        except OSError as error:  # without memory, or a disk for its log
+            self._put_off(one, f"cannot be started ({error})", now=now)
+            return
+        one.again_at, one.started_at = None, now
+        self.say(f"{one.child.name} was started again (process {one.process.pid}).")
+
+    def _put_off(self, one: Kept, why: str, *, now: float) -> None:
+        self.say(f"{one.child.name} {why}; again in {one.pause_s:g} s{_where(one.child)}.")
         one.again_at = now + one.pause_s
         one.pause_s = min(LONGEST_PAUSE_S, 2 * one.pause_s)
+
+
+def _where(child: Child) -> str:
+    return f" (log: {child.log})" if child.log else ""
 
 
 class Stopped(Exception):
@@ -241,8 +255,13 @@ class Signals:
 
 
 def _shorten(log: Path | None) -> None:
-    """Keep the old part of a long log beside it, and no more than that."""
+    """Keep the old part of a long log beside it, and no more than that; on a full disk nothing."""
     with contextlib.suppress(FileNotFoundError):
         if log is not None and log.stat().st_size > LONGEST_LOG_BYTES:
-            shutil.copyfile(log, log.with_suffix(".1.log"))
+            old = log.with_suffix(".1.log")
+            try:
+                shutil.copyfile(log, old)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    old.unlink()
             os.truncate(log, 0)  # it is written to by appending

@@ -161,6 +161,35 @@ def test_a_long_log_is_cut_and_its_old_part_kept(
     assert (tmp_path / "web.1.log").read_text() == "0123456789 and more"
 
 
+def test_a_long_log_whose_old_part_has_no_room_is_cut_all_the_same(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "LONGEST_LOG_BYTES", 10)
+    log = tmp_path / "web.log"
+    log.write_text("0123456789 and more")
+    (tmp_path / "web.1.log").mkdir()  # cannot be written
+    supervisor.start(child(SLEEPS, log=log))
+    supervisor.tend()
+    assert log.read_text() == ""
+
+
+def test_what_cannot_be_started_again_now_is_tried_later(
+    supervisor: Supervisor, said: list[str], clock: Clock, tmp_path: Path
+) -> None:
+    log = tmp_path / "web.log"
+    supervisor.start(child("raise SystemExit(3)", log=log))
+    wait_for_end(supervisor)
+    log.unlink()
+    log.mkdir()  # cannot be written
+    clock.now += supervising.LONGEST_PAUSE_S
+    supervisor.tend()
+    assert "web cannot be started" in said[-1]
+    log.rmdir()
+    clock.now += supervising.LONGEST_PAUSE_S
+    supervisor.tend()
+    assert supervisor.kept[0].runs
+
+
 def test_a_signal_to_end_ends_the_waiting_and_stays_known() -> None:
     with Signals() as signals:
         signals.wait(0.0)
