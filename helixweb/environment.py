@@ -53,7 +53,7 @@ def choice(name: str, default: str, *, choices: tuple[str, ...]) -> str:
 
 def folder(name: str, default: Path) -> Path:
     """A directory, made for this user alone if need be."""
-    path = Path(text(name, str(default))).resolve()
+    path = Path(text(name, str(default))).expanduser().resolve()
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

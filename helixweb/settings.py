@@ -7,7 +7,7 @@ DATABASE_URL switches to PostgreSQL, REDIS_URL to Redis; nothing else changes.
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import dj_database_url
 from csp.constants import NONCE, NONE, SELF
@@ -35,7 +35,11 @@ HELIX_PEPPERS_BEFORE = environment.words("HELIX_PEPPERS_BEFORE")
 # needs it.
 HELIX_URL = environment.text("HELIX_URL", Addresses.kept_in(DATA_DIR).url).rstrip("/")
 _url = urlsplit(HELIX_URL)
-if _url.scheme not in ("http", "https") or not _url.hostname:
+try:
+    _port = _url.port
+except ValueError:
+    _port = 0
+if _url.scheme not in ("http", "https") or not _url.hostname or _port == 0:
     raise ImproperlyConfigured(f"HELIX_URL is {HELIX_URL!r}; give a URL like https://helix.example")
 _https = _url.scheme == "https"
 
@@ -48,6 +52,9 @@ ALLOWED_HOSTS = [
 ]
 CSRF_TRUSTED_ORIGINS = [HELIX_URL]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = _https
+# Browsers send a host's cookies to each of its ports: another site there must not end our sessions.
+if _port not in (None, Addresses().port):
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = f"sessionid-{_port}", f"csrftoken-{_port}"
 SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
 # Browsers ignore the header over plain HTTP, and log an error for each page.
@@ -128,7 +135,7 @@ _database = dj_database_url.parse(
         schemes=("postgres", "postgresql", "sqlite"),
         example="postgres://USER:PASSWORD@HOST/NAME",
     )
-    or f"sqlite:///{DATA_DIR / 'helixweb.sqlite3'}",
+    or f"sqlite:///{quote(str(DATA_DIR / 'helixweb.sqlite3'))}",
     conn_health_checks=True,
 )
 _database_options: dict[str, Any] = {}
