@@ -181,6 +181,29 @@ def test_a_site_is_put_back_whole_or_stays_as_it_is(lived_in: Path, tmp_path: Pa
 
 
 @pytest.mark.e2e
+def test_a_file_that_cannot_be_put_back_leaves_the_whole_site_as_it_is(
+    lived_in: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(lived_in, data)
+    here = {"HELIX_DATA_DIR": str(data)}
+    (data / "uploads").mkdir()
+    (data / "uploads" / "kept").touch()
+    told("backup", f"{tmp_path}/a.helix", environ=here)
+    shutil.rmtree(data / "uploads")
+    (data / "uploads").touch()  # in the way of the folder
+    (data / "secret_key").write_text("of the site that is there now")
+    with sqlite3.connect(data / "helixweb.sqlite3") as database:
+        database.execute("UPDATE auth_user SET first_name = 'Later'")
+    database.close()
+    now = content_of_sqlite(data / "helixweb.sqlite3")
+
+    helixweb("restore", f"{tmp_path}/a.helix", "--force", environ=here, expect=1)
+    assert content_of_sqlite(data / "helixweb.sqlite3") == now
+    assert (data / "secret_key").read_text() == "of the site that is there now"
+
+
+@pytest.mark.e2e
 def test_a_site_that_runs_is_not_replaced(lived_in: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(lived_in, data)

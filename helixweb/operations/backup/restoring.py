@@ -5,7 +5,7 @@ transaction. A backup of an older version is loaded as it was and migrated then.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -61,9 +61,9 @@ def restore(
         _check_files(archive.manifest, folder, overwrite=overwrite or not has_data)
         if has_data:
             backup_before("restore", say=say)
-        with _database_replaced():
+        with ExitStack() as files, _database_replaced():
             _load(archive, say=say)
-        _write_files(archive, folder)
+            _write_files(archive, folder, files)
         return archive.manifest
 
 
@@ -139,12 +139,14 @@ def _check_references(when: str) -> None:
             cursor.execute(f"SET CONSTRAINTS ALL {when}")
 
 
-def _write_files(archive: ArchiveReader, folder: Path) -> None:
+def _write_files(archive: ArchiveReader, folder: Path, files: ExitStack) -> None:
+    """Beside those that are there, which they replace when `files` is closed."""
     for kept in archive.manifest.files:
         path = folder / checked_path(kept.path)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with whole_file(path, mode=kept.mode) as file:
-            file.writelines(archive.pieces(file_member(kept.path)))
+        file = files.enter_context(whole_file(path, mode=kept.mode))
+        file.writelines(archive.pieces(file_member(kept.path)))
+        file.flush()  # a full disk is noticed here
 
 
 @contextmanager
