@@ -53,7 +53,15 @@ def download(
             )
             if not gguf:
                 fetch_small_files(repository, part)
+            _share(part)
     return commit
+
+
+def _share(folder: Path) -> None:
+    """Let those who may read the folder read its files, too: the site runs as another user than
+    root, who may have downloaded them."""
+    for file in folder.iterdir():
+        file.chmod(folder.stat().st_mode & 0o666)
 
 
 def _only_gguf(name: HubName, repository: Repository) -> str:

@@ -51,6 +51,8 @@ def test_a_model_is_downloaded_whole_over_cut_connections(shell: Shell, hub: Hub
     expected = {file.name: file.read_bytes() for file in original.iterdir()}
     del expected["pytorch_model.bin"]
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == expected
+    readers = folder.stat().st_mode & 0o444
+    assert {file.stat().st_mode & 0o444 for file in folder.iterdir()} == {readers}
     assert shell("model", "pull", NAME) == exit_codes.FAILED
     assert "is there already" in shell.err
 

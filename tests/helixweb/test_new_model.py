@@ -125,6 +125,10 @@ def test_the_form_asks_for_a_model_and_reads_the_rest(browser: Client, models_di
     assert_facts(model)
 
 
+def test_what_the_system_says_of_a_path_is_shown(browser: Client, models_dir: Path) -> None:
+    assert "too long" in read(browser, str(models_dir / ("a" * 300)))
+
+
 def test_a_form_that_reading_filled_is_stored_so(browser: Client, models_dir: Path) -> None:
     path = str(models_dir / "small")
     filled = dict(re.findall(r'name="(\w+)" value="([^"]*)"', read(browser, path)))

@@ -94,7 +94,7 @@ def read_checkpoint(given: str) -> ModelFacts:
         found = _on_site(given) if is_path or is_hub_name(given) else None
         if found is None and not is_path:
             return _on_hub(given)
-    except CheckpointError as error:
+    except (CheckpointError, OSError) as error:  # such as no right to read it
         raise CheckpointRefused(str(error)) from error
     return found or _by_agents(given)
 
