@@ -152,7 +152,7 @@
   const topics = main?.dataset.topics;
   const pill = document.getElementById("live");
   if (!topics || !pill) return;
-  const types = ["node", "link", "model", "incumbent", "plan-run", "explanation", "simulation", "simulation-progress", "model-mix", "deployment", "node-phase", "node-log", "metrics", "alert", "event"];
+  const types = ["node", "link", "model", "incumbent", "plan-run", "explanation", "simulation", "simulation-progress", "model-mix", "deployment", "node-phase", "node-log", "profiling", "metrics", "alert", "event"];
   let source = null;
   let lastId = main.dataset.lastEventId ?? "";
   const show = (text, kind) => { pill.hidden = false; pill.textContent = text; pill.className = `badge ${kind}`; };

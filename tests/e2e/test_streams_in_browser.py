@@ -1,5 +1,7 @@
 """What a page does that is refused its event stream, in a browser, with a site made up for it."""
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,17 +16,31 @@ from tests.e2e.person import Person
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.browser
-SHELL = Path(__file__).resolve().parents[2] / "static" / "js" / "shell.js"
+ROOT = Path(__file__).resolve().parents[2]
+SHELL = ROOT / "static" / "js" / "shell.js"
+OF_SCRIPTS = {"drawn"}  # what scripts tell each other
+# What parts of pages wait for, in templates and in scripts.
+AWAITED = sorted(
+    {
+        kind
+        for source in (*ROOT.glob("templates/**/*.html"), *ROOT.glob("static/js/*.js"))
+        for kind in re.findall(r"helix:([a-z-]+)", source.read_text())
+    }
+    - OF_SCRIPTS
+)
 COME_AGAIN_S = 20
 # Its pauses are noted, and over at once.
 PAGE = b"""<!doctype html><html lang="en"><head><title>A page</title><script>
 const plain = window.setTimeout;
 window.paused = [];
 window.setTimeout = (run, ms) => { paused.push(ms); return plain(run, 10); };
+window.came = [];
+for (const kind of AWAITED) document.addEventListener(`helix:${kind}`, () => came.push(kind));
 </script></head><body>
 <span id="live" data-live="Live" data-reconnecting="Reconnecting" data-paused="Paused"
   data-too-many="Too many open pages" data-logged-out="Logged out" hidden></span>
 <main data-topics="cluster:1"></main><script src="/shell.js"></script></body></html>"""
+PAGE = PAGE.replace(b"AWAITED", json.dumps(AWAITED).encode())
 
 
 class Site(ThreadingHTTPServer):
@@ -56,6 +72,8 @@ class _Handler(QuietHandler):
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             self.wfile.write(b"retry: 2000\n\n")
+            for kind in AWAITED:
+                self.wfile.write(f"event: {kind}\ndata: {{}}\n\n".encode())
             self.wfile.flush()
             self.server.over.wait(PATIENCE_S)
 
@@ -83,3 +101,17 @@ def test_a_page_of_too_many_says_so_and_asks_again_when_the_site_says(
     assert 3000 <= first <= 4000
     assert later, "it has not waited again"
     assert all(1000 * COME_AGAIN_S <= pause <= 4000 * COME_AGAIN_S / 3 for pause in later)
+
+
+def test_every_event_that_a_part_of_a_page_waits_for_reaches_it(
+    browser: webdriver.Chrome,
+) -> None:
+    with made_up_site() as site:
+        site.is_full = False
+        person = Person(browser, site.url)
+        person.open("/")
+        person.see("#live", "Live")
+        person.until(lambda: AWAITED[-1] in browser.execute_script("return window.came"))
+        came = browser.execute_script("return window.came")
+        browser.get("about:blank")
+    assert sorted(came) == AWAITED
