@@ -84,7 +84,7 @@
     if (answer.firstAfter === null || answer.lastAt === null) return;
     const rest = (answer.lastAt - answer.firstAt) / 1000;
     const bar = message.querySelector(".way");
-    const parts = [[answer.firstAfter, "first"], [rest, "rest"]].map(([length, kind]) => {
+    const parts = [[answer.firstAfter, "first"], [rest, "later"]].map(([length, kind]) => {
       const part = document.createElement("i");
       part.className = kind;
       part.style.flexGrow = String((100 * length) / (answer.firstAfter + rest));

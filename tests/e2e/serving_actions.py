@@ -22,6 +22,10 @@ AT_END = """
 const talk = document.getElementById("messages");
 return talk.scrollTop > 0 && talk.scrollHeight - talk.scrollTop - talk.clientHeight < 2;
 """
+# The time to the first token, and that of the others.
+PARTS_IN_SIGHT = """
+return [...document.querySelectorAll("#messages .way i")].map((part) => part.checkVisibility());
+"""
 # A page asks for its timeline by itself: events that would have it ask, too, are kept from it.
 WITHOUT_EVENTS = """
 for (const type of ["node-phase", "deployment"]) {
@@ -79,6 +83,7 @@ def talk(person: Person, world: World, chat: ChatDouble) -> None:
     person.see("#chat-status", "The answer is complete.")
     assert person.text("#messages .assistant .said") == "".join(chat.words)
     assert "tower [0, 3)" in person.text("#messages .assistant footer")
+    assert person.look(PARTS_IN_SIGHT) == [True, True]
     person.tap("#beside")
     Select(person.find("#deployment-2")).select_by_value(str(world["deployment"]))
     person.find("#prompt").send_keys("Once more")
