@@ -359,7 +359,7 @@ def silence_end(request: HttpRequest, row: Silence) -> HttpResponse:
     now = timezone.now()
     if row.starts_at < now < row.ends_at:
         records.update(row, ends_at=now)
-    messages.success(request, _("Alerts are told again."))
+    messages.success(request, _("Notifications are sent again."))
     return redirect("alert-silences")
 
 

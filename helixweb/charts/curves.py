@@ -170,8 +170,11 @@ def _curve_summary(points: Sequence[CurvePoint], goal: CurveGoal | None) -> str:
         text = _("%(name)s %(last)s %(unit)s by %(reached)s, with a flow of %(flow)s") % said
         bounded = _("%(text)s; no flow can exceed %(bound)s tokens/s.")
         if goal.bounds and goal.bounds[-1] is not None:
-            bounded = _("%(text)s; no plan can exceed %(bound)s tokens/s.")
-            return bounded % {"text": text, "bound": tokens_per_s(goal.bounds[-1])}
+            return _("%(text)s; no plan can exceed %(bound)s %(unit)s.") % {
+                "text": text,
+                "bound": tokens_per_s(goal.bounds[-1]),
+                "unit": _(goal.unit),
+            }
     if last.upper_bound_tokens_per_s is None:
         return _("%(text)s; no bound is proven yet.") % {"text": text}
     return bounded % {"text": text, "bound": tokens_per_s(last.upper_bound_tokens_per_s)}

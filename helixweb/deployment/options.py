@@ -40,7 +40,7 @@ class DeployOptions:
         int,
         Option(
             "Requests that may wait",
-            "Beyond them clients are told to come back later.",
+            "Beyond them clients are asked to retry later.",
             least=0,
             most=2**20,
         ),

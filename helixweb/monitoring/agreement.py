@@ -76,7 +76,7 @@ class Compared:
     @property
     def off_text(self) -> str:
         """+12 %, empty where it is not known."""
-        return "" if self.off is None else f"{self.off:+.0%}"
+        return "" if self.off is None or self.holds is None else f"{self.off:+.0%}"
 
     @property
     def holds(self) -> bool | None:
@@ -171,18 +171,27 @@ class Agreement:
     def _slow_nodes(self) -> Iterator[Broken]:
         off = {node.name: node.off or 0.0 for node in self.nodes if node.holds is False}
         for name, share in sorted(off.items(), key=lambda item: -abs(item[1])):
-            text = (
-                _("Steps of %(name)s take %(share)s longer than its profile says.")
+            text, advice = (
+                (
+                    _("Steps of %(name)s take %(share)s longer than its profile says."),
+                    _(
+                        "Look for other work on that machine; else measure the node again, or use "
+                        "the profile refined from its traffic, and compute again."
+                    ),
+                )
                 if share > 0
-                else _("Steps of %(name)s take %(share)s less than its profile says.")
+                else (
+                    _("Steps of %(name)s take %(share)s less than its profile says."),
+                    _(
+                        "Measure the node again, or use the profile refined from its traffic, and "
+                        "compute again."
+                    ),
+                )
             )
             yield Broken(
                 node=name,
                 text=text % {"name": name, "share": f"{abs(share):.0%}"},
-                advice=_(
-                    "Look for other work on that machine; else measure the node again, or use the "
-                    "profile refined from its traffic, and compute again."
-                ),
+                advice=advice,
             )
 
     def _links(self) -> Iterator[Broken]:

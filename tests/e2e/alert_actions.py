@@ -35,7 +35,7 @@ def silence(person: Person, world: World) -> None:
     person.click("Silence", within="main form")
     person.see("main tbody", "known")
     person.click("End", within="main tbody")
-    person.see("[role=status].note-box", "Alerts are told again.")
+    person.see("[role=status].note-box", "Notifications are sent again.")
 
 
 def rules(person: Person, world: World) -> None:

@@ -233,6 +233,9 @@ def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -
     assert (bound["x"][-1], bound["y"][-1]) == (5.0, 30.0)
     assert marks["x"] == [0.5, 2.0]
     assert "no plan can exceed 30" in chart.summary
+    goal = CurveGoal(name="Decode", unit="decode tokens/s", values=[8.0], bounds=[12.0])
+    chart = incumbent_curve([_point(0.5, 10.0, 40.0)], until_s=5.0, goal=goal)
+    assert chart.summary.endswith("no plan can exceed 12 decode tokens/s.")
     assert incumbent_curve([], until_s=0.0).summary == "No placement has been found yet."
 
 

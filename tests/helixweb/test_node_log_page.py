@@ -94,7 +94,7 @@ def test_the_page_shows_the_lines_that_are_asked_for(agent: FakeAgent, browser: 
 
 def test_a_page_without_lines_says_where_they_come_from(agent: FakeAgent, browser: Client) -> None:
     page = f"/clusters/{agent.row.cluster_id}/nodes/{agent.row.pk}/log"
-    assert "Nothing has been told yet" in browser.get(page).content.decode()
+    assert "Nothing is logged yet" in browser.get(page).content.decode()
     assert "No line of this level" in browser.get(f"{page}?level=error").content.decode()
 
 

@@ -260,7 +260,9 @@ def test_a_link_that_does_less_is_told_once_it_was_seen_full() -> None:
     )
     (broken,) = agreement(links=[link]).broken
     assert broken.text == "The link a → b does 40 Mbit/s; the plan counts on 100 Mbit/s."
-    assert agreement(links=[replace(link, is_sure=False)]).broken == ()
+    floor = replace(link, is_sure=False)
+    assert agreement(links=[floor]).broken == ()
+    assert (link.off_text, floor.off_text) == ("-60%", "")
 
 
 def test_what_no_assumption_explains_is_told_as_that_and_what_spreads_widely_not() -> None:
@@ -281,3 +283,4 @@ def test_what_no_assumption_explains_is_told_as_that_and_what_spreads_widely_not
     quicker = NodeSteps(**steps | {"measured": 0.7}, error=0.02)
     (broken,) = agreement(nodes=[quicker]).broken
     assert broken.text == "Steps of n take 30% less than its profile says."
+    assert "other work" not in broken.advice

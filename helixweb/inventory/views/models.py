@@ -74,7 +74,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             ),
             "max_context_tokens": gettext_lazy("Prompt and answer together."),
             "num_heads": gettext_lazy(
-                "If told, a deployment's tensor parallelism is checked against them."
+                "If given, a deployment's tensor parallelism is checked against them."
             ),
             "num_kv_heads": gettext_lazy(
                 "Heads of keys and values; with grouped queries fewer than those."

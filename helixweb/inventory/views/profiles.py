@@ -245,7 +245,7 @@ class EstimatePages(ProfilePages):
     submits = {"new": gettext_lazy("Estimate profile")}
     intros = {
         "new": gettext_lazy(
-            "From a GPU's data sheet, for one that nobody has measured; plans say where they stand "
+            "From a GPU's data sheet, for one that was not measured; plans say where they depend "
             "on it. Kinds that were measured were off by up to 60 percent; measure the node once "
             "it has joined."
         )
