@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.domain.profile import ComputeProfile
     from planner.domain.rules import InvalidRules, PlacementRules
     from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY, ServingPolicy
-    from planner.explanation import explain, explain_min_cut, marginal_values
+    from planner.explanation import explain, marginal_values, sentences_of_min_cut
     from planner.feasibility import check_rules, conform, restricted_problem
     from planner.flow_graph import FlowGraph, FlowGraphs
     from planner.generate import generated_cluster

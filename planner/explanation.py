@@ -32,6 +32,8 @@ from planner.replanning.options import ReplanOptions
 _TIGHT = 1 + 1e-6  # coverage as low as that times the flow limits it
 _GAINS = 1e-9
 _MOST_MORE_NODES = 8
+_LISTED = 4
+Sentence = tuple[str, Mapping[str, str | int]]  # a message and its %(name)s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,28 +62,46 @@ def explain(problem: Problem, plan: Plan) -> tuple[str, ...]:
     return explain_min_cut(problem, plan.placement, plan.flow)
 
 
+def gettext_noop(text: str) -> str:
+    """The text as it is; its name has Django's programs take it into the catalogue."""
+    return text
+
+
 def explain_min_cut(problem: Problem, placement: Placement, flow: Flow) -> tuple[str, ...]:
     """A sentence for the flow, and one for each group of limits that make its minimum cut."""
+    sentences = sentences_of_min_cut(problem, placement, flow)
+    return tuple(message % values for message, values in sentences)
+
+
+def sentences_of_min_cut(
+    problem: Problem, placement: Placement, flow: Flow
+) -> tuple[Sentence, ...]:
+    """What `explain_min_cut` returns, in parts that can be translated."""
     cut = flow.min_cut
     price_of: Mapping[tuple[str, tuple[str, ...]], Price] = {
         (price.kind, price.name): price for price in cut.prices
     }
-    sentences = [
-        f"The flow of {flow.value_tokens_per_s:.1f} tokens/s is all that these limits let through "
-        "together; only more of them brings more without moving layers:"
-        if cut.nodes or cut.edges or cut.shared
-        else "No request can pass: no chain of connected nodes holds every layer."
-    ]
+    if cut.nodes or cut.edges or cut.shared:
+        first = gettext_noop(
+            "The flow of %(flow)s tokens/s is all that these limits let through together; only "
+            "more of them brings more without moving layers:"
+        )
+    else:
+        first = gettext_noop("No request can pass: no chain of connected nodes holds every layer.")
+    sentences: list[Sentence] = [(first, {"flow": f"{flow.value_tokens_per_s:.1f}"})]
     sentences.extend(_node_sentences(problem, placement, flow))
     sentences.extend(_tight_sentences(problem, placement, flow))
     sentences.extend(_link_sentences(problem, flow))
     for shared in flow.shared:
         if shared.name in cut.shared:
             worth = price_of["shared", (shared.name,)].price
-            sentences.append(
-                f"shared bandwidth {shared.name}: {shared.bandwidth_bytes_per_s / 1e6:.1f} MB/s, "
-                f"each MB/s more is worth at most {worth * 1e6:.1f} tokens/s"
+            message = gettext_noop(
+                "shared bandwidth %(name)s: %(rate)s MB/s, each MB/s more is worth at most "
+                "%(worth)s tokens/s"
             )
+            rate = f"{shared.bandwidth_bytes_per_s / 1e6:.1f}"
+            values = {"name": shared.name, "rate": rate, "worth": f"{worth * 1e6:.1f}"}
+            sentences.append((message, values))
     return tuple(sentences)
 
 
@@ -271,7 +291,7 @@ def _windows(layers: list[int], *, longest: int) -> list[LayerRange]:
     return windows
 
 
-def _tight_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[str]:
+def _tight_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[Sentence]:
     """Sentences on all ranges of layers that limit the flow equally; a cut names only one."""
     if flow.value_tokens_per_s <= 0:
         return
@@ -279,12 +299,21 @@ def _tight_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iter
     for part, tight in zip(placement.parts, tight_layers, strict=True):
         stages = _runs(part, tight)
         if len(stages) > 1:
-            among = "" if part is placement else f" of the component of {min(part.layers)}"
-            yield (
-                f"{len(stages)} ranges of layers{among} are as tight as that, "
-                f"{_listed([str(held) for held in stages])}: more for one of them alone brings "
-                "nothing"
+            message = gettext_noop(
+                "%(count)s ranges of layers are as tight as that, %(ranges)s: more for one of them "
+                "alone brings nothing"
             )
+            values: dict[str, str | int] = {
+                "count": len(stages),
+                "ranges": _listed([str(held) for held in stages]),
+            }
+            if part is not placement:
+                message = gettext_noop(
+                    "%(count)s ranges of layers of the component of %(node)s are as tight as that, "
+                    "%(ranges)s: more for one of them alone brings nothing"
+                )
+                values["node"] = min(part.layers)
+            yield message, values
 
 
 def _runs(placement: Placement, layers: list[int]) -> list[LayerRange]:
@@ -301,7 +330,7 @@ def _runs(placement: Placement, layers: list[int]) -> list[LayerRange]:
     return [held for held, _ in runs]
 
 
-def _node_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[str]:
+def _node_sentences(problem: Problem, placement: Placement, flow: Flow) -> Iterator[Sentence]:
     groups: dict[tuple[str, str, LayerRange], list[str]] = {}
     for name in flow.min_cut.nodes:
         node = problem.cluster.node(name)
@@ -310,13 +339,24 @@ def _node_sentences(problem: Problem, placement: Placement, flow: Flow) -> Itera
     by_range = sorted(groups.items(), key=lambda item: (item[0][2].first, item[0][2].end, item[0]))
     for (profile, region, held), names in by_range:
         speed = sum(flow.nodes[name].capacity_tokens_per_s for name in names)
+        message = gettext_noop(
+            "compute of %(count)s x %(profile)s in %(region)s on layers %(layers)s: %(speed)s "
+            "tokens/s (%(names)s)"
+        )
         yield (
-            f"compute of {len(names)} x {profile} in {region} on layers {held}: "
-            f"{speed:.1f} tokens/s ({_listed(names)})"
+            message,
+            {
+                "count": len(names),
+                "profile": profile,
+                "region": region,
+                "layers": str(held),
+                "speed": f"{speed:.1f}",
+                "names": _listed(names),
+            },
         )
 
 
-def _link_sentences(problem: Problem, flow: Flow) -> Iterator[str]:
+def _link_sentences(problem: Problem, flow: Flow) -> Iterator[Sentence]:
     cut = set(flow.min_cut.edges)
     groups: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for edge in flow.edges:
@@ -332,13 +372,21 @@ def _link_sentences(problem: Problem, flow: Flow) -> Iterator[str]:
             (f"{edge.source} -> {edge.target}", edge.capacity_tokens_per_s)
         )
     for (source, target), links in sorted(groups.items()):
+        message = gettext_noop(
+            "%(count)s links from %(source)s to %(target)s: %(speed)s tokens/s (%(names)s)"
+        )
         yield (
-            f"{len(links)} links from {source} to {target}: "
-            f"{sum(capacity for _, capacity in links):.1f} tokens/s "
-            f"({_listed([name for name, _ in links])})"
+            message,
+            {
+                "count": len(links),
+                "source": source,
+                "target": target,
+                "speed": f"{sum(capacity for _, capacity in links):.1f}",
+                "names": _listed([name for name, _ in links]),
+            },
         )
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:4])
-    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
+    """The first names; the sentence says how many there are."""
+    return ", ".join([*names[:_LISTED], *(["…"] if len(names) > _LISTED else [])])

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 from helixweb.access.scope import InCluster
 from helixweb.common.events import emit
 from helixweb.common.models import Job
-from helixweb.common.sentences import sentence
+from helixweb.common.sentences import in_words, sentence
 from helixweb.inventory.columns import cluster_key
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from helixweb.planning.options import choices_of
@@ -237,6 +237,11 @@ class Explanation(JobOfPlan):
     worst_node = models.CharField(max_length=64, blank=True)
     values = models.JSONField(default=list)
     event_type = "explanation"
+
+    @property
+    def sentences(self) -> list[str]:
+        """What limits the plan, in the reader's language; in English in rows of older releases."""
+        return [line if isinstance(line, str) else in_words(line) for line in self.limits]
 
     @property
     def survival(self) -> ObjectiveFigure:

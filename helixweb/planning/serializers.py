@@ -176,7 +176,9 @@ class ExplanationSerializer(ShownSerializer[Explanation]):
     It and `values` are of `objective`: exact for "flow", else by estimate.
     """
 
-    limits = serializers.ListField(child=serializers.CharField(), read_only=True)
+    limits = serializers.ListField(
+        child=serializers.CharField(), source="sentences", read_only=True
+    )
     values = MarginalValueSerializer(many=True, read_only=True)
 
     class Meta:

@@ -17,6 +17,7 @@ from tests.helixweb.looking import contains, shows
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES"
+PACKAGES = ("helixweb", "runtime", "planner")
 MARKS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext"}
 LITERAL = r"u?('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
 IN_TEMPLATES = re.compile(rf"\b(?:_|n?gettext)\({LITERAL}")
@@ -34,7 +35,7 @@ def marked_in_templates() -> Iterator[str]:
 
 
 def marked_in_python() -> Iterator[str]:
-    for file in [*(ROOT / "helixweb").rglob("*.py"), *(ROOT / "runtime").rglob("*.py")]:
+    for file in (file for name in PACKAGES for file in (ROOT / name).rglob("*.py")):
         for call in calls_in(file):
             first = call.args[0] if call.args else None
             if named(call) in MARKS and isinstance(first, ast.Constant):

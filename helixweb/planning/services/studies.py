@@ -29,9 +29,9 @@ from planner import (
     ModelShare,
     PlanOptions,
     check_rules,
-    explain_min_cut,
     marginal_values,
     plan_models,
+    sentences_of_min_cut,
     survival,
     zero_moves,
 )
@@ -91,7 +91,10 @@ def explain(row: Explanation, lease: Lease) -> jobs.Outcome:
     return jobs.Outcome(
         columns={
             "objective": options.objective,
-            "limits": list(explain_min_cut(problem, kept, flow)),
+            "limits": [
+                sentence(message, **values)
+                for message, values in sentences_of_min_cut(problem, kept, flow)
+            ],
             "survival_tokens_per_s": worst.value,
             "worst_node": worst.worst_node,
             "values": [{**asdict(value), "gain": value.gain} for value in values],

@@ -52,7 +52,7 @@ def studies_context(request: HttpRequest, plan: Plan) -> dict[str, Any]:
     return {
         "plan": plan,
         "explanation": explanation,
-        "limits": explanation.limits if explanation else (),
+        "limits": explanation.sentences if explanation else (),
         "explanation_form": ExplanationForm(),
         "num_node_kinds": num_node_kinds(plan),
         "simulation_form": SimulationForm(),
