@@ -8,6 +8,7 @@ from rest_framework import parsers
 from rest_framework.exceptions import ParseError
 
 from helixweb.common.problems import TooLarge
+from runtime.protocol.half_characters import half_character_in
 
 # Most values in one body: reporting the error of each costs far more time than its bytes.
 MOST_VALUES = 100_000
@@ -36,9 +37,15 @@ class JsonParser(parsers.JSONParser):
                 f"The body has {values:,} values; send at most {self.most_values:,} at once."
             )
         try:
-            return super().parse(BytesIO(content), *args, **options)
+            parsed: dict[str, Any] = super().parse(BytesIO(content), *args, **options)
+            half = half_character_in(parsed, text=content.decode("latin-1"))
         except RecursionError as error:
             raise ParseError("The JSON is nested too deeply to be read.") from error
+        if half:  # an error could not repeat it
+            raise ParseError(
+                f"The JSON has {half!a}, half of a surrogate pair; send whole characters."
+            )
+        return parsed
 
 
 class DocumentParser(JsonParser):

@@ -6,11 +6,13 @@ The parameters and the answers have files of their own beside it.
 import difflib
 import json
 import re
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from runtime.protocol.complaints import complaint
+from runtime.protocol.half_characters import half_character_in
 from runtime.protocol.openai_parameters import (
     ChatCompletionRequest,
     ChatMessage,
@@ -30,8 +32,7 @@ _UNSUPPORTED = {
 # What a chat template always gets, beside special tokens.
 _TEMPLATE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt"})
 
-_TOKEN_ID = re.compile("[0-9]{1,10}")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")  # one key for each
 
 
 # The HTTP status of errors by their code, where it is not 400.
@@ -78,6 +79,12 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.retry_after_s = retry_after_s
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Name the parameter as the client's API does: `names` are those by ours."""
+        if (theirs := names.get(self.param or "")) is not None:
+            self.message = self.message.replace(f"'{self.param}'", f"'{theirs}'")
+            self.param = theirs
 
     def body(self) -> dict[str, dict[str, str | None]]:
         return {
@@ -148,6 +155,8 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
         )
     wanted = request.response_format
     if wanted is not None and (wanted.type == "json_schema") != (wanted.json_schema is not None):
+        if wanted.json_schema is None:
+            raise _missing("response_format.json_schema")
         raise _contradiction(
             "response_format.json_schema",
             "'response_format.json_schema' belongs to the type \"json_schema\", the type is "
@@ -189,22 +198,20 @@ def _refuse_contradictions(request: GenerationRequest) -> None:
 def _refuse_stray_fields(message: ChatMessage, *, where: str) -> None:
     """What a message of its role must have or cannot have. Raises ApiError 400."""
     if message.content is None and message.refusal is None and not message.tool_calls:
-        raise ApiError(
-            message=f"required parameter '{where}.content' is missing; add it",
-            param=f"{where}.content",
-            code="missing_required_parameter",
-        )
+        raise _missing(f"{where}.content")
     if message.tool_calls and message.role != "assistant":
         raise _contradiction(
             f"{where}.tool_calls",
             f"'{where}.tool_calls' belongs to the role \"assistant\", the role is "
             f"{json.dumps(message.role)}; remove it",
         )
-    if (message.tool_call_id is not None) != (message.role == "tool"):
+    if message.role == "tool" and message.tool_call_id is None:
+        raise _missing(f"{where}.tool_call_id")
+    if message.tool_call_id is not None and message.role != "tool":
         raise _contradiction(
             f"{where}.tool_call_id",
             f"'{where}.tool_call_id' belongs to the role \"tool\", the role is "
-            f"{json.dumps(message.role)}; give both or neither",
+            f"{json.dumps(message.role)}; remove it",
         )
 
 
@@ -239,30 +246,39 @@ def _contradiction(param: str, message: str) -> ApiError:
     return ApiError(message=message, param=param, code="invalid_value")
 
 
+def _missing(param: str) -> ApiError:
+    return ApiError(
+        message=f"required parameter {param!r} is missing; add it",
+        param=param,
+        code="missing_required_parameter",
+    )
+
+
 def _read_json(body: bytes) -> dict[str, object]:
     """The object in `body`, all its strings encodable. Raises ApiError 400."""
     try:
         text = body.decode()
         raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ApiError(
             message=f"the request body is not JSON: {error}", code="invalid_json"
         ) from error
+    except ValueError as error:  # of Python's, with a remedy for its programs
+        raise ApiError(
+            message="the request body has a number of thousands of digits; write it shorter",
+            code="invalid_json",
+        ) from error
     if not isinstance(raw, dict):
         raise ApiError(
-            message=f"the request body is a JSON {type(raw).__name__}; send an object",
+            message=f"the request body is {_cut(json.dumps(raw))}; send a JSON object",
             code="invalid_type",
         )
-    if _SURROGATE.search(text):
-        try:
-            json.dumps(raw, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            half = error.object[error.start : error.start + 1]
-            raise ApiError(
-                message=f"the request body holds {half!r}, half of a surrogate pair; send whole "
-                "characters",
-                code="invalid_json",
-            ) from error
+    if half := half_character_in(raw, text=text):
+        raise ApiError(
+            message=f"the request body holds {half!r}, half of a surrogate pair; send whole "
+            "characters",
+            code="invalid_json",
+        )
     return raw
 
 
@@ -289,11 +305,7 @@ def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
         message = f"unknown parameter {param!r}; remove it"
         return ApiError(message=message, param=param, code="unknown_parameter")
     if first["type"] == "missing":
-        return ApiError(
-            message=f"required parameter {param!r} is missing; add it",
-            param=param,
-            code="missing_required_parameter",
-        )
+        return _missing(param)
     top = first["loc"][0]
     expected = "; or ".join(
         dict.fromkeys(complaint(problem) for problem in problems if problem["loc"][0] == top)
@@ -316,7 +328,7 @@ def _parameter_path(raw: object, location: tuple[int | str, ...]) -> str:
     path = ""
     for number, part in enumerate(location, start=1):
         if isinstance(raw, dict) and isinstance(part, str):
-            if part not in raw and number < len(location):
+            if part not in raw and (number < len(location) or "[" in part):
                 continue
             path += f".{part}"
             raw = raw.get(part)

@@ -23,6 +23,7 @@ from runtime.protocol.openai_tools import (
     ToolChoice,
     forced_schema,
     ignored_in,
+    only,
 )
 
 MAX_STOP_STRINGS = 32  # OpenAI takes 4; code editors send a dozen or more
@@ -64,6 +65,17 @@ class RefusalPart(Strict):
         return self.refusal
 
 
+Parts = Annotated[
+    list[
+        Annotated[
+            Annotated[TextPart | RefusalPart, Field(discriminator="type")],
+            only("text", "refusal", what="Parts"),
+        ]
+    ],
+    Field(max_length=MAX_PARTS),
+]
+
+
 class ChatMessage(Strict):
     """`tool_calls` belong to the assistant, who may then say nothing else, and `tool_call_id` to
     the role "tool", which answers one of them. An assistant's message may be sent back as it came,
@@ -71,9 +83,7 @@ class ChatMessage(Strict):
     the chat template gets."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart | RefusalPart], Field(max_length=MAX_PARTS)] | None = (
-        None
-    )
+    content: str | Parts | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -114,6 +124,11 @@ class ResponseFormat(Strict):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+
+
+Tools = Annotated[
+    list[Annotated[Tool, only("function", what="Tools")]], Field(max_length=MAX_TOOLS)
+]
 
 
 def _not_too_many(biases: object) -> object:
@@ -195,6 +210,11 @@ class GenerationRequest(Strict):
         return self.max_tokens
 
     @property
+    def limit_param(self) -> str:
+        """The parameter that `token_limit` comes from."""
+        return "max_tokens"
+
+    @property
     def ignored(self) -> set[str]:
         """Names of what was given and is ignored."""
         return ignored_in(self)
@@ -232,7 +252,7 @@ class ChatCompletionRequest(GenerationRequest):
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    tools: list[Tool] | None = Field(default=None, max_length=MAX_TOOLS)
+    tools: Tools | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
@@ -279,6 +299,10 @@ class ChatCompletionRequest(GenerationRequest):
     def token_limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
+    @property
+    def limit_param(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
 
 class CompletionRequest(GenerationRequest):
     """POST /v1/completions. One prompt: text or token ids, bare or as a list of one."""
@@ -317,7 +341,7 @@ class TokenizeRequest(Strict):
 
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Tools | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     prompt: str | None = None
     add_generation_prompt: Literal[True] | None = None

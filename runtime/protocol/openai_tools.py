@@ -128,7 +128,9 @@ class NamedTool(Strict):
     function: NamedFunction
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+ToolChoice = (
+    Literal["none", "auto", "required"] | Annotated[NamedTool, only("function", what="Choices")]
+)
 
 
 class CalledFunction(Strict):

@@ -145,10 +145,20 @@ def test_a_body_that_would_unfold_is_not_unfolded(api: APIClient) -> None:
         (b'{"name": ' + b"9" * 50_000 + b"}", 400),
         (b'{"name": NaN}', 400),
         (b'{"name": "\\ud800"}', 400),
+        (b'{"replanning": "\\ud800"}', 400),
         (b'{"name": "a\\u0000b"}', 400),
         (b"\xff\xfe{}", 400),
     ],
-    ids=["deep", "large", "number", "nan", "half a character", "zero byte", "encoding"],
+    ids=[
+        "deep",
+        "large",
+        "number",
+        "nan",
+        "half a character",
+        "half of no choice",
+        "zero byte",
+        "encoding",
+    ],
 )
 def test_a_body_that_is_too_much_is_refused(api: APIClient, body: bytes, status: int) -> None:
     answer = api.post("/api/v1/clusters/", body, content_type="application/json")

@@ -282,6 +282,7 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         ({"frequency_penalty": 3}, "frequency_penalty", "invalid_value", "less than or equal to 2"),
         ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value", "greater than 0"),
         ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value", 'the key "x"; its keys are'),
+        ({"logit_bias": {"1": 5, "01": -5}}, "logit_bias", "invalid_value", 'the key "01"'),
         ({"logit_bias": {"1": 101}}, "logit_bias.1", "invalid_value", "less than or equal to 100"),
         (
             {"logit_bias": {"9" * 5000: 1}},
@@ -305,8 +306,8 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         (
             {"response_format": {"type": "json_schema"}},
             "response_format.json_schema",
-            "invalid_value",
-            'the type is "json_schema"; give both or neither',
+            "missing_required_parameter",
+            "add it",
         ),
         (
             {"response_format": {"type": "yaml"}},
@@ -334,9 +335,33 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
-            "messages[0].content[0].image_url",
-            "unknown_parameter",
-            "remove it",
+            "messages[0].content[0]",
+            "invalid_type",
+            'type "image_url" are not supported; supported are text, refusal',
+        ),
+        (
+            {"messages": [{"role": "tool", "content": "4"}]},
+            "messages[0].tool_call_id",
+            "missing_required_parameter",
+            "add it",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_call_id": "c"}]},
+            "messages[0].tool_call_id",
+            "invalid_value",
+            'the role is "user"; remove it',
+        ),
+        (
+            {"tools": [{"type": "custom", "custom": {"name": "f"}}]},
+            "tools[0]",
+            "invalid_type",
+            'type "custom" are not supported; supported are function',
+        ),
+        (
+            {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}},
+            "tool_choice",
+            "invalid_type",
+            'type "allowed_tools" are not supported; supported are function',
         ),
         (
             {"stream": True, "stream_options": {"x": 1}},
@@ -392,8 +417,10 @@ def test_prompts_that_are_not_exactly_one_are_refused(prompt: object, words: str
     [
         (b"{", "the request body is not JSON"),
         (b"\xff", "the request body is not JSON"),
-        (b"[" * 100_000, "the request body is not JSON"),
-        (b"[]", "is a JSON list; send an object"),
+        (b"[]", "is []; send a JSON object"),
+        (b"null", "is null; send a JSON object"),
+        (b"[" * 100_000, "is nested too deeply; make it flatter"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "thousands of digits; write it shorter"),
         (b'{"prompt": "x"}', "required parameter 'model' is missing"),
         (b'{"model": "m", "prompt": "x", "temperature": NaN}', "finite number"),
         (b'{"model": "m", "prompt": "\\ud800"}', "half of a surrogate pair"),
