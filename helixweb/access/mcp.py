@@ -134,8 +134,12 @@ def _answer(method: str, params: Json, request: Request) -> Json:
     operation = operations().get(str(params.get("name")))
     if operation is None:
         return _error(INVALID_PARAMS, f"There is no tool {str(params.get('name'))[:80]}.")
+    arguments = {} if params.get("arguments") is None else params["arguments"]
+    if not isinstance(arguments, dict):
+        refusal = "The arguments of a call are an object of names and values."
+        return _error(INVALID_PARAMS, refusal)
     try:
-        inner = operation.request_for(params.get("arguments") or {}, request._request)
+        inner = operation.request_for(arguments, request._request)
     except WrongArguments as error:
         return {"result": _result(str(error), is_error=True)}
     response: Any = _handler().get_response(inner)

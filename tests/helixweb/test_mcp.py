@@ -103,6 +103,9 @@ def test_what_is_no_call_of_a_tool_is_refused_with_the_reason(user: Any) -> None
     assert "does not take name; it takes fields, id" in told
     told, is_error = agent.call("clusters_retrieve")
     assert is_error
+    for arguments in ([1], "id", 7, False):
+        told = agent.ask("tools/call", name="clusters_list", arguments=arguments)
+        assert told["error"]["code"] == -32602, arguments
     assert agent.client.post("/api/v1/mcp/", [{"id": 1}]).status_code == 400
 
 
