@@ -53,7 +53,7 @@ def assemble(
     """`backend`: what answers now. `routes`: those that this process has beside. `tells_traces`:
     each request gives a span."""
     endpoints = _Endpoints(backend)
-    return Starlette(
+    app = Starlette(
         routes=[
             *(
                 Route(endpoint, partial(endpoints.answer, endpoint), methods=["POST"])
@@ -71,6 +71,8 @@ def assemble(
         ],
         exception_handlers=EXCEPTION_HANDLERS,
     )
+    app.router.redirect_slashes = False  # clients do not send a body again
+    return app
 
 
 class _Endpoints:

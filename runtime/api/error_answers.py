@@ -1,5 +1,6 @@
 """Bodies of requests, read up to a size, and failures as error objects of the client's API."""
 
+import difflib
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -42,9 +43,17 @@ async def _http_error(http: Request, error: Exception) -> Response:
     """Unknown paths and methods, in the same shape as everything else."""
     if not isinstance(error, HTTPException):
         raise error
-    message = f"{http.method} {http.url.path}: {error.detail.lower()}"
+    message = f"{http.method} {http.url.path}: {error.detail.lower()}{_remedy(http, error)}"
     refusal = ApiError(status=error.status_code, message=message, code=None)
     return error_response(refusal, http.scope, error.headers or {})
+
+
+def _remedy(http: Request, error: HTTPException) -> str:
+    if error.status_code == 405:
+        return f"; use {(error.headers or {}).get('Allow', 'another')}"
+    known = {route.path for route in http.app.routes} if error.status_code == 404 else ()
+    near = difflib.get_close_matches(http.url.path[:100], known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 async def _nobody_listens(http: Request, error: Exception) -> Response:

@@ -98,7 +98,7 @@ def output_limit(
         raise ApiError(
             message=f"the prompt has {prompt_tokens} tokens and up to {asked} were asked for, but "
             f"this deployment's context holds {context} together; ask for at most {room}",
-            param="max_tokens",
+            param=request.limit_param,
             code="context_length_exceeded",
         )
     return asked

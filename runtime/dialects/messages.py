@@ -21,6 +21,7 @@ from runtime.protocol.openai_tools import ignored_in
 Json = dict[str, Any]
 
 _SAME = {"max_tokens", "temperature", "top_k", "top_p", "stream"}  # mean and are called the same
+_THEIRS = {"response_format": "output_config.format"}
 _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -64,6 +65,7 @@ class _Anthropic:
     def refusal(self, error: ApiError) -> Json:
         usual = "invalid_request_error" if error.status < 500 else "api_error"
         kind = _ERROR_TYPES.get(error.status, usual)
+        error.rename(_THEIRS)
         return {"type": "error", "error": {"type": kind, "message": error.message}}
 
     def part(self, chunk: Json) -> Iterator[Json]:

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 _SAME = {"model", "stream", "temperature", "top_p", "parallel_tool_calls"}  # as in chats
 _REPEATED = {"instructions", "max_output_tokens", "model", "temperature", "top_p"}
-_OURS = {"max_tokens": "max_output_tokens", "messages": "input", "response_format": "text.format"}
+_THEIRS = {"max_tokens": "max_output_tokens", "messages": "input", "response_format": "text.format"}
 _UNUSED = {"reasoning_effort": "reasoning.effort"}
 _STORED = ("previous_response_id", "conversation", "prompt")
 _PREFIXES = {"reasoning": "rs", "text": "msg", "call": "fc"}
@@ -49,7 +49,7 @@ class Responses:
         return self._ignored | {_UNUSED[name] for name in by_target if name in _UNUSED}
 
     def refusal(self, error: ApiError) -> Json:
-        error.param = _OURS.get(error.param or "", error.param)
+        error.rename(_THEIRS)
         return error.body()
 
     def request(self, body: bytes) -> Json:

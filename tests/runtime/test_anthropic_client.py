@@ -179,6 +179,7 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(
     visited: Callable[..., None], sdk: Any
 ) -> None:
     image = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    impossible = {"type": "json_schema", "schema": {"$ref": "#"}}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"messages": [{"role": "user", "content": [image]}]}, 'type "image" are not supported'),
         ({"messages": [*HI, {"role": "assistant", "content": "I"}]}, "last message"),
@@ -187,6 +188,7 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(
         ({"extra_body": {"mcp_servers": []}}, "mcp_servers"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 5000}, "context"),
+        ({"extra_body": {"output_config": {"format": impossible}}}, "'output_config.format' asks"),
     ]
 
     async def visit(h: Rig, client: Any) -> None:

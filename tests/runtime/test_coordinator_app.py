@@ -195,6 +195,17 @@ def test_a_bad_request_gets_an_error_object_and_starts_nothing(
     with_coordinator(checkpoint, visit)
 
 
+@pytest.mark.parametrize("param", ["max_tokens", "max_completion_tokens"])
+def test_a_limit_beyond_the_context_is_refused_by_the_name_that_was_given(
+    checkpoint: Path, param: str
+) -> None:
+    async def visit(h: Rig) -> None:
+        response = await h.chat(**{param: 252})
+        assert response.json()["error"]["param"] == param
+
+    with_coordinator(checkpoint, visit)
+
+
 def test_a_full_queue_answers_429_with_retry_after(checkpoint: Path) -> None:
     async def visit(h: Rig) -> None:
         h.may_step.clear()
@@ -300,7 +311,13 @@ def test_unknown_paths_methods_and_giant_bodies_get_error_objects(checkpoint: Pa
         missing = await h.client.get("/v1/nothing")
         assert missing.status_code == 404
         assert "GET /v1/nothing" in missing.json()["error"]["message"]
-        assert (await h.client.get("/v1/completions")).status_code == 405
+        for path in ("/v1/completions/", "/v1/completion"):  # no redirect, which loses a body
+            near = await h.client.post(path, json={})
+            assert near.status_code == 404
+            assert "did you mean /v1/completions?" in near.json()["error"]["message"]
+        other = await h.client.get("/v1/completions")
+        assert other.status_code == 405
+        assert other.json()["error"]["message"].endswith("use POST")
         giant = await h.client.post("/v1/completions", content=b"x" * (MAX_BODY_BYTES + 1))
         assert giant.status_code == 413
         (model,) = (await h.client.get("/v1/models")).json()["data"]

@@ -102,15 +102,20 @@ def test_an_answer_is_parsed_by_its_schema(checkpoint: Path) -> None:
 
 def test_what_would_be_answered_wrongly_is_refused_by_name(checkpoint: Path) -> None:
     image = {"type": "input_image", "image_url": "https://example.org/a.png"}
+    tool = {"type": "function", "name": "f", "parameters": {}}
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": []}
+    impossible = {"type": "json_schema", "name": "a", "schema": {"$ref": "#"}}
     refused: list[tuple[dict[str, Any], str, str]] = [
         ({"previous_response_id": "resp_1"}, "previous_response_id", "nothing is stored"),
         ({"conversation": "conv_1"}, "conversation", "nothing is stored"),
         ({"background": True}, "background", "False"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]", '"web_search" are not supported'),
+        ({"tools": [tool], "tool_choice": allowed}, "tool_choice", "allowed_tools"),
         ({"input": [{"role": "user", "content": [image]}]}, "input[0].content[0]", "input_image"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]", "item_reference"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema", "add"),
         ({"max_output_tokens": 10**6}, "max_output_tokens", "context"),
+        ({"text": {"format": impossible}}, "text.format", "'text.format' asks for a schema"),
     ]
 
     async def visit(h: Rig, client: openai.AsyncOpenAI) -> None:
