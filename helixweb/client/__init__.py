@@ -7,6 +7,7 @@
 Rows are plain dicts; refusals are exceptions. Queries and events: `wire.py`."""
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,8 +144,7 @@ class Client:
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 5.0)),
             transport=transport,
             trust_env=trusts_environment(self.url),
-            # Plain http skips loading the certificates (20 ms); redirects are not followed.
-            verify=False if urlsplit(self.url).scheme == "http" else trusting(ca),
+            verify=verification(self.url, ca),
         )
 
     def __getattr__(self, name: str) -> "Rows":
@@ -179,7 +179,8 @@ class Client:
 
         Broken connections are retried for reads and for requests with an Idempotency-Key.
         """
-        sent = {name: value for name, value in (headers or {}).items() if value}
+        named = {name: value for name, value in (headers or {}).items() if value}
+        sent = httpx.Headers(named, encoding="utf-8")
         tries = MOST_TRIES if method == "GET" or "Idempotency-Key" in sent else 1
         params = plain_query(query or {})
         while True:
@@ -187,6 +188,8 @@ class Client:
                 answer = self.http.request(
                     method, API + path, params=params, json=body, content=content, headers=sent
                 )
+            except httpx.InvalidURL as error:
+                raise _no_address(path, error) from error
             except httpx.TransportError as error:
                 tries -= 1
                 if not tries or not isinstance(error, _BROKEN_OFF):
@@ -244,6 +247,8 @@ class Client:
                     answer.read()
                 self._checked(answer)
                 yield from read_events(answer.iter_bytes())
+        except httpx.InvalidURL as error:
+            raise _no_address(path, error) from error
         except httpx.TransportError as error:
             raise unreachable(self.url, error) from error
         except json.JSONDecodeError as error:
@@ -372,7 +377,8 @@ def checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        httpx.URL(url).host.encode("idna")  # as it is looked up
+    except (ValueError, httpx.InvalidURL):
         fits = False
     if not fits or parts.query or parts.fragment or parts.username is not None:
         raise BadAddress(
@@ -381,11 +387,23 @@ def checked_url(url: str) -> str:
     return url.rstrip("/").removesuffix(API)
 
 
+def verification(url: str, ca: Path | None) -> ssl.SSLContext | bool:
+    """How the server of `url` is verified. Plain http skips loading the certificates (20 ms)."""
+    return False if urlsplit(url).scheme == "http" else trusting(ca)
+
+
 def checked_key(key: str) -> str:
     """`key`. Raises BadAddress if it has characters that a header cannot carry."""
     if not key.isascii() or not key.isprintable() or " " in key:
         raise BadAddress("the API key has characters that no key has; copy it again (hlx_…)")
     return key
+
+
+def _no_address(path: str, error: httpx.InvalidURL) -> BadAddress:
+    return BadAddress(
+        f"{_shortened(path)!r} and its parameters are no address ({error}); make them shorter, "
+        "without control characters"
+    )
 
 
 def unreachable(url: str, error: httpx.TransportError) -> Unreachable:

@@ -1,7 +1,6 @@
 """Numbers within bounds, as types of arguments."""
 
 import argparse
-import math
 from collections.abc import Callable
 from typing import Annotated, TypeAlias, TypeVar
 
@@ -25,9 +24,10 @@ def number_that(
     return parse
 
 
+_MOST = 1e18  # in another unit it is still a number that JSON has
 seconds = number_that(lambda value: 0 < value <= 86_400, "seconds above 0, e.g. 30", float)
-positive = number_that(lambda value: 0 < value < math.inf, "a number above 0", float)
-not_negative = number_that(lambda value: 0 <= value < math.inf, "a number from 0 on", float)
+positive = number_that(lambda value: 0 < value <= _MOST, "a number above 0, at most 1e18", float)
+not_negative = number_that(lambda value: 0 <= value <= _MOST, "a number from 0 to 1e18", float)
 temperature = number_that(lambda value: 0 <= value <= 2, "a number from 0 to 2", float)
 whole_number = number_that(lambda value: 0 < value < 2**31, "a whole number from 1 on", int)
 index = number_that(lambda value: 0 <= value < 2**31, "a whole number from 0 on", int)

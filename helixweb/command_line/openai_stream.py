@@ -13,9 +13,11 @@ from helixweb.client import (
     ClientError,
     NotTheApi,
     Problem,
+    checked_key,
     checked_url,
     trusts_environment,
     unreachable,
+    verification,
 )
 from helixweb.command_line.command import argument
 from helixweb.command_line.failures import CommandFailed, NoSuchName
@@ -71,8 +73,7 @@ def endpoint_of(site: Session) -> tuple[httpx.Client, str]:
         if given.model is None:
             raise NoSuchName("--endpoint needs --model: the name of the model there")
         # The key that `login` saved is sent to the site only.
-        key = given.key or site.around.environ.get("HELIXWEB_KEY", "")
-        return _connection(site, given.endpoint, key), given.model
+        return _connection(site, given.endpoint, site.given_key), given.model
     cluster = cluster_named(site, given.cluster)
     model = given.model or deployment_of(site, None, given.cluster)["model_name"]
     rows = [one for one in site.client.coordinators.all(cluster=cluster["id"]) if one["http_url"]]
@@ -90,8 +91,9 @@ def _connection(site: Session, address: str, key: str) -> httpx.Client:
     base = f"{checked_url(address).removesuffix('/v1')}/v1"
     return httpx.Client(
         base_url=base,
-        headers={"Authorization": f"Bearer {key}"} if key else {},
+        headers={"Authorization": f"Bearer {checked_key(key)}"} if key else {},
         timeout=TIMEOUT,
+        verify=verification(address, site.ca),
         limits=httpx.Limits(max_connections=None),
         transport=site.around.transport,
         trust_env=trusts_environment(base),

@@ -55,9 +55,14 @@ class Session:
             settings.url,
             key=settings.key,
             timeout_s=self.arguments.timeout,
-            ca=self.arguments.ca or ca_named(self.around.environ, "HELIXWEB_CA"),
+            ca=self.ca,
             transport=self.around.transport,
         )
+
+    @property
+    def ca(self) -> Path | None:
+        """The file of `--ca`, else of `HELIXWEB_CA`. Raises BadUsage."""
+        return self.arguments.ca or ca_named(self.around.environ, "HELIXWEB_CA")
 
     @cached_property
     def settings(self) -> Settings:

@@ -101,10 +101,18 @@ def _behind(request: HttpRequest) -> dict[str, str]:
 
 def _comment(request: HttpRequest) -> str:
     """The user's comment on a change: a header by REST, a field of a form."""
-    text = request.headers.get(COMMENT_HEADER, "")
+    text = _as_utf8(request.headers.get(COMMENT_HEADER, ""))
     if not text and request.method == "POST" and not request.path.startswith("/api/"):
         text = _of_form(request)
     return "".join(char for char in text if char.isprintable())[:COMMENT_LENGTH]
+
+
+def _as_utf8(text: str) -> str:
+    """The text of a header, whose bytes Django reads as Latin-1."""
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:
+        return text
 
 
 def _of_form(request: HttpRequest) -> str:

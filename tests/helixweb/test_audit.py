@@ -29,13 +29,14 @@ def newest(**wanted: Any) -> Change:
 def test_a_line_says_who_with_which_key_from_where_and_why(user: Any, cluster: Cluster) -> None:
     key = create_api_key(name="k", user=user, scopes=["write", "read"])
     client = program(key.secret, REMOTE_ADDR=ADDRESS)
-    headers = {"X-Request-ID": "deploy-7", "X-Change-Comment": "moved\x00 the rack"}
+    comment = "moved\x00 the Räck".encode().decode("latin-1")  # as servers read UTF-8
+    headers = {"X-Request-ID": "deploy-7", "X-Change-Comment": comment}
     node = Node.unscoped.get(name="mini")
     answer = client.patch(f"/api/v1/nodes/{node.pk}/", {"region": "moon"}, headers=headers)
     assert answer.headers["X-Request-ID"] == "deploy-7"
     line = newest(kind="node")
     assert (line.actor, line.actor_kind, line.api_key) == ("ada", "key", key.key)
-    assert (line.address, line.request_id, line.comment) == (ADDRESS, "deploy-7", "moved the rack")
+    assert (line.address, line.request_id, line.comment) == (ADDRESS, "deploy-7", "moved the Räck")
     assert (line.before, line.after) == ({"region": "away"}, {"region": "moon"})
 
 

@@ -146,7 +146,19 @@ def test_others_answers_are_named(answer: httpx.Response, kind: type[Exception],
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://x", "http://", "x:8000", "http://u:p@x", "http://x/?a=1", "http://[::1"]
+    "url",
+    [
+        "",
+        "ftp://x",
+        "http://",
+        "x:8000",
+        "http://u:p@x",
+        "http://x/?a=1",
+        "http://[::1",
+        "http://a..b",
+        f"http://{70 * 'a'}.de",
+        "http://a\x01b",
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(BadAddress, match="give one like"):

@@ -106,7 +106,8 @@ def test_what_cannot_be_is_refused_with_its_own_exit_code(
 @pytest.mark.parametrize(
     "words",
     [(), ("nod",), ("node",), ("node", "list", "--frob"), ("deploy", "x"), ("deploy", "-1"),
-     ("node", "list", "--timeout", "0"), ("node", "add", "x", "--price", "nan")],
+     ("node", "list", "--timeout", "0"), ("node", "add", "x", "--price", "nan"),
+     ("plan", "replan", "1", "--budget-gb", "1e300")],
 )  # fmt: skip
 def test_a_command_that_is_none_is_told_by_exit_code_2(
     shell: Shell, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]

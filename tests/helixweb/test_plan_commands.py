@@ -101,7 +101,7 @@ def test_a_changed_copy_of_the_cluster_is_weighed_and_searched(shell: Shell, pla
         ((), "say what to change"),
         (("--add", "two", "big", "home"), "'two' is not allowed; give a whole number"),
         (("--link", "tower", "mini", "fast", 1), "'fast' is not allowed; give a number above 0"),
-        (("--link", "tower", "mini", 1, "inf"), "'inf' is not allowed; give a number from 0 on"),
+        (("--link", "tower", "mini", 1, "inf"), "'inf' is not allowed; give a number from 0 to"),
         (("--without", "ghost"), "ghost"),
     ],
 )
@@ -173,8 +173,8 @@ def test_any_operation_is_asked_by_its_path(shell: Shell, cluster: Cluster, tmp_
     (node,) = shell.json()["results"]
     path = f"/api/v1/nodes/{node['id']}/"
     body = json.dumps({"region": "moon"})
-    assert shell("api", "PATCH", path, "--data", "-", "--comment", "moved", typed=body) == 0
-    assert Change.unscoped.filter(kind="node").latest("pk").comment == "moved"
+    assert shell("api", "PATCH", path, "--data", "-", "--comment", "für 机架", typed=body) == 0
+    assert Change.unscoped.filter(kind="node").latest("pk").comment == "für 机架"
     file = tmp_path / "node.json"
     file.write_text(json.dumps({"cluster": cluster.pk, "name": "new", "region": "home"}))
     assert shell("api", "post", "/nodes/", "--data", f"@{file}") == 0, shell.err
@@ -191,7 +191,13 @@ def test_any_operation_is_asked_by_its_path(shell: Shell, cluster: Cluster, tmp_
         (("get", "/nodes/?name=a"), "--query NAME=VALUE"),
         (("get", "http://elsewhere.example/nodes/"), "no path such as /nodes/"),
         (("get", "/nodes/", "--query", "name"), "'name' is not NAME=VALUE"),
+        (("get", "/nodes/\x01/"), "without control characters"),
+        (("get", "/nodes/", "--query", f"name={70_000 * 'x'}"), "make them shorter"),
         (("post", "/nodes/", "--data", "{"), "--data is no JSON"),
+        (("post", "/nodes/", "--data", '{"region": NaN}'), "--data is no JSON"),
+        (("post", "/nodes/", "--data", '{"price_per_hour": 1e999}'), "--data is no JSON"),
+        (("post", "/nodes/", "--data", 100_000 * "["), "nested too deeply"),
+        (("post", "/nodes/", "--comment", "two\nlines"), "give one line of text"),
         (("put", "/nodes/"), "is not allowed"),
     ],
 )

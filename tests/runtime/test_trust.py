@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from helixweb.client import Client, ClientError, Unreachable
+from helixweb.command_line import exit_codes
 from helixweb.command_line.failures import CommandFailed
+from helixweb.command_line.main import main
 from helixweb.operations.site_processes import is_trusted
 from runtime.agent.options import agent_parser
 from runtime.coordinator.options import parse_options
@@ -52,6 +54,16 @@ def test_the_command_line_trusts_it_too(site: tuple[str, Path]) -> None:
         client.clusters.page()
     with Client(url, ca=certificate) as client, pytest.raises(ClientError, match="501"):
         client.clusters.page()
+
+
+def test_a_chat_trusts_it_at_an_endpoint_too(
+    site: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["chat", "hi", "--endpoint", site[0], "--model", "m"]
+    assert main(words) == exit_codes.UNREACHABLE
+    assert "--ca FILE" in capsys.readouterr().err
+    assert main([*words, "--ca", str(site[1])]) == exit_codes.UNREACHABLE
+    assert "answered 501" in capsys.readouterr().err
 
 
 def test_a_site_is_not_up_while_its_coordinator_does_not_trust_it(site: tuple[str, Path]) -> None:

@@ -23,6 +23,12 @@ def _method(word: str) -> str:
     return word.upper()
 
 
+def _comment(word: str) -> str:
+    if not word.isprintable():
+        raise ArgumentTypeError(f"{word!r} is not allowed; give one line of text")
+    return word
+
+
 @command()
 def api(
     site: Session,
@@ -31,7 +37,7 @@ def api(
     *,
     data: str | None = None,
     query: Sequence[str] = (),
-    comment: str | None = None,
+    comment: Annotated[str, _comment] | None = None,
 ) -> None:
     """Ask anything of the REST API that no other command asks.
 
@@ -86,6 +92,10 @@ def _body(site: Session, data: str | None) -> Any:
     else:
         text, place = data, "--data"
     try:
-        return json.loads(text)
+        body = json.loads(text)
+        json.dumps(body, allow_nan=False)  # Python reads NaN and 1e999
     except ValueError as error:
         raise BadUsage(f"{place} is no JSON: {error}") from error
+    except RecursionError as error:
+        raise BadUsage(f"{place} is nested too deeply; make it flatter") from error
+    return body
