@@ -83,9 +83,16 @@ def monitor(request: HttpRequest) -> HttpResponse:
     if cluster is None:
         return render(request, "monitoring/monitor.html", context)
     moment = Moment(cluster, timezone.now())
+    if by_htmx(request):
+        served = {"cluster": cluster, "serving": moment.serving}
+        return render(request, "monitoring/_served.html", served)
     chosen, kind, serving = _range(request), _kind(request), moment.serving
+    live = moment.deployment
     context |= {
         "cluster": cluster,
+        "topics": ",".join(
+            [f"metrics:{cluster.pk}", f"cluster:{cluster.pk}", *([live.topic] if live else [])]
+        ),
         "ranges": RANGES,
         "serving": serving,
         "history": history(moment, chosen),

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.phases import Phase
@@ -49,6 +50,17 @@ def test_nodes_that_none_reported_on_are_unknown(joined: FakeCluster, browser: C
     html = page(browser)
     assert "The coordinator has not reported" in html
     assert figure(html, "busy")["data"][0]["text"] == ["no report"] * 3
+
+
+def test_the_state_of_what_serves_follows_its_events(joined: FakeCluster, browser: Client) -> None:
+    deployment = Deployment.unscoped.get()
+    (topics,) = re.findall(r'data-topics="([^"]*)"', page(browser))
+    assert {deployment.topic, f"cluster:{joined.cluster.pk}"} <= set(topics.split(","))
+    lost = next(iter(joined.used_agents))
+    joined.used_agents[lost].beat(Phase.FAILED, generation=1, message="no memory")
+    part = browser.get("/monitor/", headers={"HX-Request": "true"}).content.decode()
+    contains(part, 'id="served"', "failed")
+    assert "<html" not in part
 
 
 def test_the_newest_numbers_are_in_tiles_and_charts(joined: FakeCluster, browser: Client) -> None:

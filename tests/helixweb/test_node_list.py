@@ -13,7 +13,7 @@ from django.utils import timezone
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.inventory.models import Change, Cluster, Link, Node, NodeTag
 from helixweb.inventory.node_list import asked_of, nodes_matching
-from tests.helixweb.looking import answered
+from tests.helixweb.looking import answered, contains
 
 
 def names(browser: Client, **query: str) -> list[str]:
@@ -45,6 +45,14 @@ def test_filters_and_order_come_from_the_address(
         Node.unscoped.filter(name=name).update(joined_at=now, last_seen_at=at)
     NodeTag.objects.create(node=Node.unscoped.get(name="tower"), name="rack-1")
     assert names(browser, **query) == expected
+
+
+def test_counts_follow_when_the_list_does(browser: Client, cluster: Cluster) -> None:
+    count = cluster.nodes.count()
+    cluster.nodes.first().delete()
+    part = browser.get("/nodes/", headers={"HX-Request": "true"}).content.decode()
+    contains(part, 'id="nodes-count"', f"{count - 1} nodes: ")
+    assert "<html" not in part
 
 
 def test_chosen_nodes_are_changed_and_the_list_stays(browser: Client, cluster: Cluster) -> None:

@@ -55,7 +55,7 @@ CHANGES: dict[str, Callable[[str], dict[str, Any]]] = {
 @needs(VIEWER)
 @follows_events
 def nodes(request: HttpRequest) -> HttpResponse:
-    """Filters, order and page are in the address; htmx gets only the table."""
+    """Filters, order and page are in the address; htmx gets only the table and the counts."""
     now, asked = timezone.now(), asked_of(request.GET)
     found = nodes_matching(request, asked, now=now)
     page = page_of(request, found.prefetch_related("tags"))
@@ -66,6 +66,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": rows,
         "nodes": [row.node for row in rows],
+        "counts": state_counts(found, now=now),
         "topics": ",".join(
             f"cluster:{pk},metrics:{pk}" for pk in sorted({row.node.cluster_id for row in rows})
         ),
@@ -75,7 +76,6 @@ def nodes(request: HttpRequest) -> HttpResponse:
     context |= {
         "choices": choices(request),
         "states": NodeState.values,
-        "counts": state_counts(found, now=now),
     }
     return render(request, "inventory/nodes.html", context)
 
