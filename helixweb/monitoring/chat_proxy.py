@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 
 from helixweb.common.connections import returns_connection
 from helixweb.deployment.coordinators import is_online
-from helixweb.deployment.models import SERVING, Deployment
+from helixweb.deployment.models import SERVING, Deployment, Status
 from helixweb.deployment.services.desired import service_key
 from helixweb.inventory.models import Coordinator
 from runtime.protocol import trace_context
@@ -129,10 +129,16 @@ def _read(text: bytes) -> dict[str, Any]:
 
 @returns_connection  # an answer is streamed for minutes
 def _endpoint(scope: Any, pk: int) -> Endpoint:
-    rows = Deployment.light(scope).filter(pk=pk)
-    for endpoint in endpoints_of(rows):
+    """The deployment's endpoint; of a superseded one that of what serves its model there now, so
+    that a page that is open through a change goes on."""
+    rows = Deployment.light(scope)
+    deployment = rows.filter(pk=pk).first()
+    if deployment is not None and deployment.status == Status.SUPERSEDED:
+        same = {"cluster": deployment.cluster_id, "model_name": deployment.model_name}
+    else:
+        same = {"pk": pk}
+    for endpoint in endpoints_of(rows.filter(**same)):
         return endpoint
-    deployment = rows.first()
     if deployment is None:
         raise ChatRefused(
             404,

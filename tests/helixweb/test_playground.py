@@ -69,6 +69,20 @@ def events_of(content: bytes) -> list[Any]:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_page_that_is_open_through_a_change_goes_on(
+    joined: FakeCluster, reachable: int, user: Any
+) -> None:
+    newer = joined.deploy()
+    assert newer.pk != reachable
+    response, content = ask(user, {"deployment": reachable, "messages": HELLO})
+    assert response.status_code == 200, content
+    deploying.stop(newer, user=user, now=timezone.now())
+    response, content = ask(user, {"deployment": reachable, "messages": HELLO})
+    assert response.status_code == 409
+    assert json.loads(content)["error"]["code"] == "not_in_service"
+
+
+@pytest.mark.django_db(transaction=True)
 def test_an_answer_is_streamed_with_the_pipeline_that_computed_it(
     reachable: int, chat_server: ChatDouble, user: Any
 ) -> None:
