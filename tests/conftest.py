@@ -32,6 +32,10 @@ ROOT = Path(__file__).parents[1]
 # each of a thousand clients 25 ms.
 os.environ["SSL_CERT_DIR"] = str(ROOT / "tests")
 
+# Nor through a proxy: servers of tests are on this machine.
+for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+    del os.environ[name]
+
 PLANNER = ROOT / "tests" / "planner"
 _BUILT_DOCS = {ROOT / "docs" / "_build", ROOT / "docs" / "generated"}  # a test builds the site
 _TOOLS_OWN = {".git", ".venv", ".venv-vllm", ".hypothesis", "__pycache__"} | {
