@@ -83,7 +83,12 @@ class Transport(filesystem.Transport):
 
 
 def _write_hidden(path: Path, text: str) -> Path:
-    """The content of `path` under a name beside it that no reader looks for."""
+    """The content of `path` under a name beside it that no reader looks for. Raises OSError, having
+    left nothing there."""
     hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    hidden.write_text(text)
+    try:
+        hidden.write_text(text)
+    except OSError:
+        hidden.unlink(missing_ok=True)
+        raise
     return hidden

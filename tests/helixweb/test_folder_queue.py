@@ -1,6 +1,7 @@
 """The queue of a site without Redis: many processes at once, nothing lost, nothing half read."""
 
 import multiprocessing
+import resource
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,15 @@ def test_messages_come_in_order_and_one_that_cannot_be_read_is_dropped(tmp_path:
         for number in range(20):
             queue.put(number)
         assert [queue.get(timeout=PATIENCE_S).payload for _ in range(20)] == list(range(20))
+
+
+def test_a_message_for_which_the_disk_has_no_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with connect(tmp_path) as connection, connection.SimpleQueue("full") as queue:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # of each file
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                queue.put("x" * 1000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "messages").iterdir()) == []
