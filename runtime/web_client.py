@@ -384,7 +384,7 @@ def _unreachable(server: httpx.URL, error: httpx.HTTPError) -> ServerUnreachable
         return ServerUnreachable(
             f"the certificate of {server} is not trusted: {why}; give its issuer with --ca FILE"
         )
-    why = f"{error or type(error).__name__}{proxy_remedy(str(server))}"
+    why = f"{str(error) or type(error).__name__}{proxy_remedy(str(server))}"
     return ServerUnreachable(f"{server} does not answer: {why}")
 
 

@@ -204,7 +204,9 @@ class Agent:
             async with asyncio.timeout(self._goodbye_within_s):
                 await self._web.heartbeat(observed, leaving=True)
         except (TimeoutError, WebError) as error:
-            logger.warning("helixweb was not told that this node goes: %s", error or "no answer")
+            logger.warning(
+                "helixweb was not told that this node goes: %s", str(error) or "no answer"
+            )
 
     async def _find_first_desired(self) -> None:
         """Ask helixweb; while it is down, go on with what it wanted last."""

@@ -252,7 +252,7 @@ class Repository:
         if pause_s is None:
             raise HubUnreachable(
                 f"{self._settings.endpoint} cannot be reached for {self.told(file)} "
-                f"({error or type(error).__name__}); check {self._settings.remedy} and the "
+                f"({str(error) or type(error).__name__}); check {self._settings.remedy} and the "
                 "network, or give a folder"
             ) from error
         self._sleep(pause_s)

@@ -107,7 +107,7 @@ class AskedInstance:
                 return ""
             models = await self._get("/v1/models")
         except (httpx.HTTPError, httpx.InvalidURL, _NoAnswer) as error:
-            return f"{NO_ANSWER}: {error or type(error).__name__}"
+            return f"{NO_ANSWER}: {str(error) or type(error).__name__}"
         if not models.is_success:
             return f"/v1/models answers {models.status_code}{_said(models)}"
         names = _names(models)

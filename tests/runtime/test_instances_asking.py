@@ -52,6 +52,17 @@ def test_an_answer_that_comes_drop_by_drop_is_none(monkeypatch: pytest.MonkeyPat
     assert load.complaint == "/metrics is not answered whole within 0.05 s"
 
 
+def test_an_error_without_a_message_is_named_by_its_kind() -> None:
+    async def test() -> str:
+        def late(request: httpx.Request) -> httpx.Response:
+            raise httpx.ReadTimeout("", request=request)
+
+        async with httpx.AsyncClient(transport=httpx.MockTransport(late)) as http:
+            return await AskedInstance(http, ADDRESS).trouble()
+
+    assert asyncio.run(test()) == "it does not answer: ReadTimeout"
+
+
 def test_an_answer_without_end_is_too_much() -> None:
     trouble, load = asked(Drops(b"x" * (1 << 20), pause_s=0))
     assert trouble == "it does not answer: /health answers more than 4194304 bytes"

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import socket
 from collections.abc import Iterator
 
 import httpx
@@ -96,6 +97,22 @@ def test_trouble_of_the_server_is_not_final(web: FakeWeb) -> None:
             assert not refused.value.is_final
 
     asyncio.run(talk())
+
+
+def test_a_server_that_takes_too_long_is_reported_by_the_kind_of_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What httpx raises then has no message of its own."""
+    monkeypatch.setattr("runtime.web_client._CALL_TIMEOUT", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        async def talk() -> None:
+            async with WebClient(url) as client:
+                await client.agent_desired()
+
+        with pytest.raises(ServerUnreachable, match="does not answer: ReadTimeout"):
+            asyncio.run(talk())
 
 
 def test_an_answer_that_is_no_problem_document_is_shown(web: FakeWeb) -> None:
