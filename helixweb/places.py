@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from runtime.protocol.home import home_folder
+
 _ABOVE = Path(__file__).resolve().parent.parent
 _KEPT = ".up.json"  # begins with a dot, so that no backup takes it to another machine
 
@@ -17,7 +19,7 @@ def default_data_dir(
     if (above / "manage.py").is_file() and (above / "pyproject.toml").is_file():
         return above / "var"
     named = environ.get("XDG_STATE_HOME", "")
-    state = Path(named) if os.path.isabs(named) else (home or Path.home()) / ".local" / "state"
+    state = Path(named) if os.path.isabs(named) else (home or home_folder()) / ".local" / "state"
     return state / "helixweb"
 
 

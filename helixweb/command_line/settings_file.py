@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helixweb.command_line.failures import BadUsage
+from runtime.protocol.home import home_folder
 
 NAME = "config.toml"
 
@@ -24,7 +25,7 @@ def path_of(environ: Mapping[str, str]) -> Path:
     """`HELIXWEB_CONFIG`, or the usual place of this user's settings."""
     if named := environ.get("HELIXWEB_CONFIG"):
         return Path(named)
-    base = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    base = environ.get("XDG_CONFIG_HOME") or str(home_folder() / ".config")
     return Path(base) / "helixweb" / NAME
 
 

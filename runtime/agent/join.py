@@ -18,6 +18,7 @@ from runtime.agent.gpus import Vendor, find_gpus
 from runtime.agent.vllm_environment import SYSTEM_DIR, has_pins, install, user_dir
 from runtime.command_numbers import SIZE_HELP, size_bytes
 from runtime.protocol.engines import VLLM_VERSION
+from runtime.protocol.home import home_folder
 from runtime.protocol.join_tokens import TOKEN_HELP
 from runtime.protocol.trust import CA_HELP, ca_file
 from runtime.thread_failure import exit_when_a_thread_fails
@@ -109,7 +110,7 @@ def data_dir_of(known: argparse.Namespace, environ: Mapping[str, str]) -> Path:
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:
     """Where this user's agent keeps who it is."""
-    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    base = environ.get("XDG_STATE_HOME") or str(home_folder() / ".local" / "state")
     return Path(base) / "helix-agent"
 
 

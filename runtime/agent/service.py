@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.agent.gpus import VISIBLE
+from runtime.protocol.home import home_folder
 from runtime.whole_file import write_whole
 
 UNIT = "helix-agent.service"
@@ -178,7 +179,7 @@ def _systemctl(*words: str) -> bool:
 def _unit_folder(*, for_system: bool, environ: Mapping[str, str]) -> Path:
     if for_system:
         return _SYSTEM_UNITS
-    base = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    base = environ.get("XDG_CONFIG_HOME") or str(home_folder() / ".config")
     return Path(base) / "systemd" / "user"
 
 

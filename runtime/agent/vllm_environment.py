@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from runtime.protocol.engines import VLLM_VERSION
+from runtime.protocol.home import home_folder
 
 SYSTEM_DIR = Path(f"/opt/helix-agent/engines/vllm-{VLLM_VERSION}")  # of root; all users look there
 PINS = Path(__file__).parent / "engine_pins"  # by packaging/engines/pin.py
@@ -28,7 +29,7 @@ _BROKEN_ON_CPUS = ("torchvision", "torchaudio", "torchcodec")
 
 def user_dir(environ: Mapping[str, str]) -> Path:
     """Where this user's agents look for vLLM of `VLLM_VERSION` first."""
-    base = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    base = environ.get("XDG_DATA_HOME") or str(home_folder() / ".local" / "share")
     return Path(base) / "helix-agent" / "engines" / f"vllm-{VLLM_VERSION}"
 
 
