@@ -15,6 +15,8 @@ class StartRefused(Exception):
 
 def complaint(problem: Mapping[str, Any]) -> str:
     """The message of one of a ValidationError's `errors()`."""
+    if problem["type"] == "model_type":  # pydantic names the class
+        return "Input should be an object"
     message: str = problem["msg"]
     return message.removeprefix(_PREFIX)
 

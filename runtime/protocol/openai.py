@@ -300,7 +300,7 @@ def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
     problems = unsupported[:1] or problems
     unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
     first = (unknown or problems)[0]
-    param = _cut(_parameter_path(raw, first["loc"]))
+    param = _cut(_parameter_path(raw, first["loc"], is_missing=first["type"] == "missing"))
     if unknown:
         message = f"unknown parameter {param!r}; remove it"
         return ApiError(message=message, param=param, code="unknown_parameter")
@@ -323,12 +323,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _parameter_path(raw: object, location: tuple[int | str, ...]) -> str:
-    """`messages[0].content`: the location without pydantic's names of union branches."""
+def _parameter_path(raw: object, location: tuple[int | str, ...], *, is_missing: bool) -> str:
+    """`messages[0].content`: the location without pydantic's names of union branches. Only the last
+    name of what `is_missing` is not in `raw`."""
     path = ""
     for number, part in enumerate(location, start=1):
         if isinstance(raw, dict) and isinstance(part, str):
-            if part not in raw and (number < len(location) or "[" in part):
+            if part not in raw and not (is_missing and number == len(location)):
                 continue
             path += f".{part}"
             raw = raw.get(part)
