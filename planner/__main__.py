@@ -5,6 +5,7 @@ Exit codes: 0 done (also when Ctrl-C ended the search early: the best plan so fa
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed = _parser(commands).parse_args(arguments)
         command, _ = commands[parsed.command]
         command.run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (PlannerError, OSError) as error:
         print(f"planner: {_one_line(error)}", file=sys.stderr)
         return EXIT_BAD_INPUT

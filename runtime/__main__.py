@@ -30,8 +30,9 @@ def main(argv: list[str]) -> int:
         wrong = f"unknown program {argv[0]!r}\n" if argv and argv[0] not in ("-h", "--help") else ""
         lines = [f"  {name:16} {what}" for name, (_, what) in PROGRAMS.items()]
         usage = "usage: python -m runtime PROGRAM [OPTIONS]\n" + "\n".join(lines)
-        print(wrong + usage, file=sys.stderr)
-        return 0 if argv and not wrong else 2
+        is_help = bool(argv) and not wrong
+        print(wrong + usage, file=sys.stdout if is_help else sys.stderr)
+        return 0 if is_help else 2
     exit_when_a_thread_fails()
     program, _ = PROGRAMS[argv[0]]
     with loading(program):

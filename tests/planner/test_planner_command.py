@@ -283,6 +283,22 @@ def test_a_signal_ends_the_search_and_keeps_the_best_plan_so_far(tmp_path, numbe
 
 
 @pytest.mark.processes
+def test_a_reader_that_has_enough_is_no_error(problem_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", "compare", str(problem_path), "--time-limit", "1"],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.processes
 def test_ctrl_c_before_there_is_a_plan_is_one_line_and_exit_code_130(tmp_path):
     path = tmp_path / "problem.fifo"
     os.mkfifo(path)
