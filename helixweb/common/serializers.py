@@ -57,6 +57,9 @@ class RowKey(serializers.PrimaryKeyRelatedField):  # type: ignore[type-arg]
 
     def to_internal_value(self, data: Any) -> Any:
         """The row of a key. Raises PermissionDenied if the user may see but not change it."""
+        is_other = isinstance(data, str) and parsed_id(data) is None
+        if is_other or isinstance(data, float):  # Django looks for int(data)
+            self.fail("incorrect_type", data_type=type(data).__name__)
         try:
             return super().to_internal_value(data)
         except exceptions.ValidationError:

@@ -188,7 +188,7 @@ class MeasureSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """For which model all nodes of a cluster are measured; `again`: those with a fresh
     measurement, too."""
 
-    model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
+    model = RowKey(queryset=LanguageModel.objects.all())
     again = serializers.BooleanField(default=False)
 
 

@@ -226,7 +226,7 @@ class EstimateSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """A GPU without a measurement; `name` as the GPU's if left out."""
 
     cluster = RowKey(queryset=Cluster.objects.all())
-    model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
+    model = RowKey(queryset=LanguageModel.objects.all())
     gpu = serializers.ChoiceField(choices=sorted(DATA_SHEETS))
     name = serializers.CharField(
         required=False, max_length=PROFILE_NAME_LENGTH, validators=[validate_name]

@@ -70,7 +70,7 @@ class PlanRunRequestSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """What to plan, and how to search."""
 
     cluster = RowKey(queryset=Cluster.objects.all())
-    model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
+    model = RowKey(queryset=LanguageModel.objects.all())
     options = PlanOptionsSerializer(default=dict)
     start_plan = RowKey(queryset=Plan.objects.all(), allow_null=True, default=None)
     survive_one_loss = serializers.BooleanField(
@@ -248,7 +248,7 @@ class PlanSerializer(PlanSummarySerializer):
 class WeightSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
     """A model, and its share of what is served."""
 
-    model = serializers.PrimaryKeyRelatedField(queryset=LanguageModel.objects.all())
+    model = RowKey(queryset=LanguageModel.objects.all())
     weight = serializers.FloatField(min_value=0, default=1.0)
 
 

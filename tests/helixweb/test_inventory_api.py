@@ -1,5 +1,6 @@
 """The inventory over REST: strict about fields, plain about what is wrong."""
 
+import json
 from typing import Any
 
 import pytest
@@ -88,6 +89,20 @@ def test_a_bad_value_is_refused_with_its_field(
     found = errors(answer)
     key = next((name for name in found if name.split(".")[0] == field), "detail")
     assert said in found[key]
+
+
+@pytest.mark.parametrize("written", ["{}.5", '" {}"', '"{}.0"', '"{}_"', '"+{}"', "[{}]"])
+def test_an_id_that_is_none_names_no_row(api: APIClient, cluster: Cluster, written: str) -> None:
+    """Python makes a number of each that looks like an id."""
+    node, model = cluster.nodes.get(name="tower"), LanguageModel.objects.get()
+    for path, key, pk, rest in (
+        ("nodes", "cluster", cluster.pk, {"name": "new", "region": "home"}),
+        ("drains", "node", node.pk, {}),
+        ("profilings", "model", model.pk, {"node": node.pk}),
+    ):
+        body = json.dumps(rest)[:-1] + (", " if rest else "") + f'"{key}": {written.format(pk)}}}'
+        answer = api.post(f"/api/v1/{path}/", body, content_type="application/json")
+        assert set(errors(answered(answer, 400))) == {key}, answer.json()
 
 
 def test_a_row_stays_in_its_cluster(api: APIClient, cluster: Cluster) -> None:
