@@ -133,13 +133,13 @@ def between(
 
 
 def small(chart: Chart) -> Chart:
-    """The same lines without legend and axis title, for a chart of a few dozen pixels. The
-    caller shows what the lines are."""
+    """The same lines of some minutes without legend, axis title and date, for a chart of a few
+    dozen pixels. The caller shows what the lines are."""
     return _with_layout(
         chart,
         showlegend=False,
         margin={"l": 8, "r": 8, "t": 4, "b": 22},
-        xaxis={"nticks": 4},
+        xaxis={"nticks": 4, "tickformat": "%H:%M"},
         yaxis={"nticks": 3, "title": {"text": ""}},
     )
 

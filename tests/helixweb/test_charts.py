@@ -239,6 +239,11 @@ def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -
     assert incumbent_curve([], until_s=0.0).summary == "No placement has been found yet."
 
 
+def test_moments_below_a_small_chart_have_no_second_line() -> None:
+    chart = small(latency([_moment(), _moment()], p50_s=[0.1, 0.2], p95_s=[0.2, 0.3]))
+    assert chart.figure["layout"]["xaxis"]["tickformat"] == "%H:%M"  # else Plotly adds the date
+
+
 def test_what_was_not_measured_is_a_gap_and_a_dash() -> None:
     chart = latency([_moment(), _moment()], p50_s=[0.1, None], p95_s=[None, None])
     assert chart.figure["data"][0]["y"] == [0.1, None]
