@@ -17,7 +17,10 @@ export PYTHONDONTWRITEBYTECODE :=
 # Tests that start no program and take under two seconds, with a quarter of the made-up examples; then
 # all; then what takes long.
 LONG := families or chaos or fuzz or long
-PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),auto) --dist loadfile --no-loadscope-reorder
+# A test that waits for ever fails after this time, and its worker ends; others go on.
+IF_STUCK := -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),auto) --dist loadfile --no-loadscope-reorder \
+  $(IF_STUCK)
 
 VLLM ?= .venv-vllm
 
