@@ -142,6 +142,8 @@ def test_a_folder_of_this_machine_is_added(connected: Shell, folder: Path, setti
     assert {file.name: file.read_bytes() for file in added.iterdir()} == expected
     assert connected("model", "add", folder, "--store", "--name", "mine") == exit_codes.FAILED
     assert "is there already" in connected.err
+    assert connected("model", "add", added, "--name", "other", "--json") == 0, connected.err
+    assert connected.json()["name"] == "other"
 
 
 def lose_shard(folder: Path) -> None:

@@ -74,6 +74,8 @@ def _add(
         body["name"] = name or source
     else:
         body["checkpoint"] = _whole_path(source)
+        if name is not None:
+            body["name"] = name
     MODELS.show(site, MODELS.rows(site).create(body))
 
 
