@@ -13,7 +13,7 @@ __all__ = ["WORDS_OF_ROWS", "gettext", "gettext_noop", "ngettext"]
 WORDS_OF_ROWS = (
     # nodes, their phases, their logs
     _("declared"), _("online"), _("lost"), _("idle"), _("loading"), _("ready"), _("stopping"),
-    _("failed"), _("letting go"), _("drained"), _("debug"), _("info"), _("warning"), _("error"),
+    _("ended"), _("failed"), _("letting go"), _("drained"), _("debug"), _("info"), _("warning"), _("error"),
     _("agent"), _("stage"),
     # profiles and links
     _("measured"), _("imported"), _("estimated"), _("entered"), _("refined"), _("prompt"),

@@ -38,6 +38,17 @@ def test_a_bad_option_is_shown_beside_its_field_and_what_was_typed_is_kept(
     assert not Deployment.unscoped.exists()
 
 
+def test_nodes_of_what_was_superseded_are_called_ended_in_chinese(
+    browser: Client, joined: FakeCluster
+) -> None:
+    first = joined.deploy()
+    joined.deploy()
+    browser.cookies["language"] = "zh-hans"
+    rows = tight(browser.get(f"/deployments/{first.pk}/").content.decode())
+    assert ">已结束</span>" in rows
+    assert ">ended</span>" not in rows
+
+
 def test_a_plan_says_why_it_cannot_be_deployed_yet(browser: Client, joined: FakeCluster) -> None:
     joined.silence("tower")
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})

@@ -23,7 +23,7 @@ SAME_IN_CHINESE = frozenset(
     Gurobi HiGHS highs stage-patterns milp petals annealing Python JavaScript Django curl SQLite
     sqlite PostgreSQL Hugging Face config json safetensors JSON YAML CSV UTF UTC UUID HTTP
     Cookie Enter Shift Esc Ctrl rank read write serve admin GB MB kB kbit Mbit Gbit bit ms min to in
-    ended cpu MIT English python runtime profile helixweb problem stage log data-security host
+    cpu MIT English python runtime profile helixweb problem stage log data-security host
     port hlx prompt decode bursts flow coordinator share burst_size tcp http gpu-a gpu-b gpu eu
     us YOUR_KEY POST URL webhook vllm vLLM hermes transformers helix instances PCIe SXM RTX Xiong
     https postgresql GGUF systemd TCP Hub auto
