@@ -13,8 +13,8 @@ __all__ = ["WORDS_OF_ROWS", "gettext", "gettext_noop", "ngettext"]
 WORDS_OF_ROWS = (
     # nodes, their phases, their logs
     _("declared"), _("online"), _("lost"), _("idle"), _("loading"), _("ready"), _("stopping"),
-    _("ended"), _("failed"), _("letting go"), _("drained"), _("debug"), _("info"), _("warning"), _("error"),
-    _("agent"), _("stage"),
+    _("ended"), _("failed"), _("letting go"), _("drained"), _("debug"), _("info"), _("warning"),
+    _("error"), _("agent"), _("stage"),
     # profiles and links
     _("measured"), _("imported"), _("estimated"), _("entered"), _("refined"), _("prompt"),
     _("decode"), _("ordered"), _("waiting"), _("measuring"), _("done"), _("bandwidth"),
