@@ -217,6 +217,7 @@ def test_a_site_that_runs_is_not_replaced(lived_in: Path, tmp_path: Path) -> Non
     database.close()
     refused = helixweb("restore", f"{tmp_path}/a.helix", "--force", environ=here, expect=5)
     assert "stop it first" in refused.stderr
+    assert "try again in 15 s" in refused.stderr
 
 
 @pytest.mark.e2e

@@ -96,7 +96,8 @@ def _check_may_overwrite(overwrite: bool) -> None:
         return
     if lively:
         raise RestoreRefused(
-            "the site in this database runs: its worker was heard of seconds ago; stop it first"
+            "the site in this database runs: its worker was heard of seconds ago; stop it first, "
+            f"and if you have just done so, try again in {_LIVELY.seconds} s"
         )
 
 
