@@ -321,7 +321,7 @@ def test_a_bad_file_changes_nothing_and_names_line_value_and_remedy(
 @pytest.mark.parametrize(
     ("kind", "row", "said"),
     [
-        ("models", '{"name": "m", "checkpoint": "/\\ud800"}', "no text has"),
+        ("models", '{"name": "m", "checkpoint": "/\\ud800"}', "half of a surrogate pair"),
         ("models", '{"name": "m", "checkpoint": "/\\u0000"}', "no text has"),
         ("models", '{"name": "m", "num_layers": 1' + "0" * 400 + "}", "must be a finite number"),
         ("models", '{"name": "m", "num_layers": 1e300}', "num_layers"),
