@@ -10,6 +10,7 @@ import copy
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -346,7 +347,8 @@ def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
     write_certificate(tmp_path / "fullchain.pem", tmp_path / "privkey.pem", host="helix.example")
     text = (folder / "nginx.conf").read_text()
     text = text.replace("/etc/ssl/helix.example", str(tmp_path))
-    text = text.replace("/etc/nginx/helixweb_proxy.conf", str(folder / "helixweb_proxy.conf"))
+    text = text.replace("/etc/nginx/helixweb_proxy.conf", str(tmp_path / "helixweb_proxy.conf"))
+    shutil.copy(folder / "helixweb_proxy.conf", tmp_path)
     (tmp_path / "site.conf").write_text(text)
     whole = f"pid {tmp_path}/pid; events {{}} http {{ include {tmp_path}/site.conf; }}"
     (tmp_path / "nginx.conf").write_text(whole)

@@ -114,27 +114,27 @@ async def _keep_running(
     backoff = Backoff(rng=random.SystemRandom())
     while True:
         began_s = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *agent.command,
-            stdin=PIPE,  # it ends when this process does
-            env=agent.environment,
-            start_new_session=True,  # a Ctrl-C comes by `end` alone
-        )
-        running[agent.name] = process
-        for number in signals:  # that came while it was started
-            process.send_signal(number)
-        status = await process.wait()
-        if stopped.is_set() or status in (0, _WRONG):
-            return status
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *agent.command,
+                stdin=PIPE,  # it ends when this process does
+                env=agent.environment,
+                start_new_session=True,  # a Ctrl-C comes by `end` alone
+            )
+        except OSError as error:  # without memory, or too many processes
+            status, how = 0, f"cannot be started ({error})"
+        else:
+            running[agent.name] = process
+            for number in signals:  # that came while it was started
+                process.send_signal(number)
+            status = await process.wait()
+            if stopped.is_set() or status in (0, _WRONG):
+                return status
+            how = f"ended with status {status}"
         if time.monotonic() - began_s > _STEADY_S:
             backoff.reset()
         wait_s = backoff.next_s()
-        logger.warning(
-            "the agent of %s ended with status %d; starting it again in %.1f s",
-            agent.name,
-            status,
-            wait_s,
-        )
+        logger.warning("the agent of %s %s; starting it again in %.1f s", agent.name, how, wait_s)
         await within(wait_s, stopped.wait())
         if stopped.is_set():
             return status

@@ -43,7 +43,8 @@ def test_a_data_folder_that_others_read_is_closed_by_the_remedy(tmp_path: Path) 
     tmp_path.chmod(0o700)
     assert one(machine.data_folder(tmp_path)).state is State.OK
     assert "is of user" in one(machine.data_folder(tmp_path, user_id=4711)).said
-    (tmp_path / "secret_key").touch(mode=0o644)
+    (tmp_path / "secret_key").touch()
+    (tmp_path / "secret_key").chmod(0o644)
     assert [found.state for found in machine.data_folder(tmp_path)] == [State.OK, State.FAILED]
 
 

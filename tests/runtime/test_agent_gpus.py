@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -261,6 +262,17 @@ def test_several_joins_succeed_only_if_none_is_refused() -> None:
     for statuses, joining, expected in (((0, 2), True, 2), ((0, 2), False, 0), ((2,), False, 2)):
         agents = [ends(status) for status in statuses]
         assert asyncio.run(run_agents(agents, must_all_end_well=joining)) == expected
+
+
+@pytest.mark.processes
+def test_an_agent_that_cannot_be_started_now_is_started_later(tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    makes_it = f"cp {shutil.which('true')} {late}.part && mv {late}.part {late}"
+    agents = [
+        NodeAgent(name="gpu0", command=(str(late),), environment={}),
+        NodeAgent(name="gpu1", command=("/bin/sh", "-c", makes_it), environment=dict(os.environ)),
+    ]
+    assert asyncio.run(run_agents(agents)) == 0
 
 
 def test_what_is_left_over_of_a_group_shares_no_layer(tmp_path: Path) -> None:
