@@ -358,8 +358,8 @@ class WorthSerializer(serializers.Serializer[Any]):
     flow_tokens_per_s = serializers.FloatField(read_only=True)
     upper_bound_tokens_per_s = serializers.FloatField(read_only=True)
     decode_tokens_per_s = serializers.FloatField(read_only=True)
-    ttft_s = serializers.FloatField(read_only=True)
-    tpot_s = serializers.FloatField(read_only=True)
+    ttft_s = serializers.FloatField(read_only=True, allow_null=True)
+    tpot_s = serializers.FloatField(read_only=True, allow_null=True)
     requests_in_flight = serializers.FloatField(read_only=True)
     price_per_hour = serializers.FloatField(
         read_only=True, allow_null=True, help_text="Of its nodes; null where one has no price."

@@ -56,15 +56,16 @@ class Edits:
 class Worth:
     """A placement's figures on a problem: max flow, and what it is estimated to serve.
 
-    `price_per_hour` is of its nodes together, None if the price of one of them is not known.
+    `price_per_hour` is of its nodes together, None if the price of one of them is not known. The
+    times are None where no request is served.
     """
 
     nodes_used: int
     flow_tokens_per_s: float
     upper_bound_tokens_per_s: float
     decode_tokens_per_s: float
-    ttft_s: float
-    tpot_s: float
+    ttft_s: float | None
+    tpot_s: float | None
     requests_in_flight: float
     price_per_hour: float | None
 
@@ -146,6 +147,7 @@ def worth(
         problem, planner.PlanOptions(partial_inference=partial_inference, rules=rules)
     )
     trial = trials.estimated(placement, placer="what if")
+    serves = trial.estimate.decode_tokens_per_s > 0
     prices = [problem.price_per_hour(name) for name in placement.layers]
     known = [price for price in prices if price is not None]
     return Worth(
@@ -153,8 +155,8 @@ def worth(
         flow_tokens_per_s=trial.flow.value_tokens_per_s,
         upper_bound_tokens_per_s=upper_bound_tokens_per_s(problem),
         decode_tokens_per_s=trial.estimate.decode_tokens_per_s,
-        ttft_s=trial.estimate.ttft_s,
-        tpot_s=trial.estimate.tpot_s,
+        ttft_s=trial.estimate.ttft_s if serves else None,
+        tpot_s=trial.estimate.tpot_s if serves else None,
         requests_in_flight=trial.estimate.held,
         price_per_hour=sum(known) if len(known) == len(prices) else None,
     )

@@ -89,6 +89,9 @@ def test_a_changed_copy_of_the_cluster_is_weighed_and_searched(shell: Shell, pla
     answer = shell.json()
     assert answer["run"] is None
     assert answer["before"]["nodes_used"] >= 1
+    assert shell("plan", "what-if", plan.pk, "--without", "tower", "--json") == 0, shell.err
+    left = shell.json()["after"]
+    assert (left["flow_tokens_per_s"], left["ttft_s"], left["tpot_s"]) == (0, None, None)
     assert shell("plan", "what-if", plan.pk, "--without", "mini", "--search", 1) == 0, shell.err
     run = PlanRun.unscoped.latest("pk")
     assert "mini" in run.what_if

@@ -151,6 +151,10 @@ def test_the_page_estimates_a_change_at_once(browser: Client, plan: Plan) -> Non
     assert after.nodes_used == answer.context["answer"]["before"].nodes_used + 3
     assert after.flow_tokens_per_s > answer.context["answer"]["before"].flow_tokens_per_s
     assert PlanRun.unscoped.count() == 1
+    answer = answered(browser.post(path, {"removed": "tower", "time_limit_s": "5"}), 200)
+    after = answer.context["answer"]["after"]
+    assert (after.flow_tokens_per_s, after.ttft_s, after.tpot_s) == (0, None, None)
+    assert "0 ms" not in answer.content.decode()
 
 
 def test_a_search_on_the_copy_says_so_and_cannot_be_deployed(
