@@ -114,13 +114,17 @@ class Broadcaster:
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._woken.set)
 
+    def end_all(self) -> None:
+        """End every open stream; their readers come again."""
+        for subscription in self._subscriptions:
+            subscription.end()
+
     def _poll_ended(self, started: asyncio.Event, poll: asyncio.Task[None]) -> None:
         """It is cancelled when no stream is open; a failure is a bug that nothing else sees."""
         if poll.cancelled():
             return
         logger.error("the event outbox is read no more; its streams end", exc_info=poll.exception())
-        for subscription in self._subscriptions:
-            subscription.end()
+        self.end_all()
         started.set()
 
     async def _run(self, started: asyncio.Event) -> None:

@@ -9,7 +9,17 @@ import sys
 
 import uvicorn
 
-GRACEFUL_SHUTDOWN_S = 2  # for answers on their way; streams end at once
+GRACEFUL_SHUTDOWN_S = 2  # for answers on their way; streams of events end at once
+
+
+class Server(uvicorn.Server):
+    """Ends streams of events, which would be open as long as their readers are."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        from helixweb.common.broadcaster import BROADCASTER  # loads Django
+
+        BROADCASTER.end_all()
+        await super().shutdown(sockets)
 
 
 def main(argv: list[str]) -> int:
@@ -25,7 +35,7 @@ def main(argv: list[str]) -> int:
         ssl_certfile=options.tls_certificate,
         ssl_keyfile=options.tls_key,
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
     server.run(sockets=[socket.socket(fileno=options.fd)])
     return 0 if server.started else 1
 

@@ -10,15 +10,18 @@ from helixweb.client.wire import read_events
 
 _TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
-_SILENT_S = 2.0  # then it looks whether it shall end, and asks anew
-
 
 class EventReader:
-    """A context manager. `seen` are ids of events in the order they came."""
+    """A context manager. `seen` are ids of events in the order they came; `is_open` once a stream
+    was. After `silent_s` without an event it asks again, unless it was left."""
 
-    def __init__(self, url: str, *, topics: list[str], login_link: str) -> None:
+    def __init__(
+        self, url: str, *, topics: list[str], login_link: str, silent_s: float = 2.0
+    ) -> None:
         self.seen: list[int] = []
         self.breaks = 0
+        self.is_open = False
+        self._timeout = httpx.Timeout(30, read=silent_s)
         self._last_id = "0"
         self._http = httpx.Client(base_url=url, timeout=120)
         form = self._http.get(login_link).text
@@ -49,9 +52,10 @@ class EventReader:
                     "/events",
                     params={"topics": self._topics},
                     headers=headers,
-                    timeout=httpx.Timeout(30, read=_SILENT_S),
+                    timeout=self._timeout,
                 ) as answer:
-                    for event in read_events(answer.iter_lines()):  # whole ones
+                    self.is_open = answer.is_success
+                    for event in read_events(answer.iter_bytes()):
                         self._last_id = event.id
                         self.seen.append(event.data["event_id"])
                         if self._closing.is_set():

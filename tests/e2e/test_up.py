@@ -20,6 +20,7 @@ from helixweb.demo.processes import free_port
 from helixweb.operations.asking import answers
 from tests.certificate import write_certificate
 from tests.e2e import blank_database
+from tests.e2e.event_reader import EventReader
 from tests.programs import NO_SERVICES, ROOT, helixweb
 from tests.runtime.ended import has_ended
 from tests.shaped_links.network import require_shaping
@@ -121,7 +122,12 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
         assert up.children()["web"].pid != children["web"].pid
 
         everyone = psutil.Process(up.process.pid).children(recursive=True)
-        assert up.stop(signal.SIGINT) == 0
+        link = up.told["login_link"]
+        page = EventReader(up.url, topics=["cluster:1"], login_link=link, silent_s=PATIENCE_S)
+        with page:
+            until(lambda: page.is_open, "a page's stream of events")
+            assert up.stop(signal.SIGINT) == 0
+        assert "Traceback" not in (data / "logs" / "web.log").read_text()
         until(lambda: all(map(has_ended, everyone)), "all have ended")
     secret = (data / "secret_key").read_text()
     assert (data / "secret_key").stat().st_mode & 0o777 == 0o600
