@@ -15,6 +15,7 @@ from helixweb.common import jobs
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.services import losses, repairing
 from helixweb.deployment.services import repairing as deployment_repairing
+from helixweb.deployment.services.deploying import roll_back
 from helixweb.deployment.services.repairing import WAITS_S, chosen_answer
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
 from helixweb.inventory.services.records import create, update
@@ -280,6 +281,34 @@ def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired)
     assert automatic.states == [State.DEPLOYED, State.DEPLOYED]
     assert automatic.rows[1].added == ["tower"]
     assert "tower" in automatic.serving.plan.document["placement"]
+
+
+def test_a_roll_back_stays_until_something_else_changes(automatic: Repaired) -> None:
+    def serve(*names: str) -> None:
+        for name in names:
+            agent = automatic.cluster.agents[name]
+            agent.beat(Phase.READY, generation=automatic.serving.generation)
+        automatic.report()
+
+    automatic.lose("tower")
+    automatic.until_offered_or_done()
+    without_tower = automatic.serving.plan
+    automatic.lost.clear()
+    serve("laptop", "mini")
+    automatic.cluster.agents["tower"].beat(Phase.IDLE, generation=automatic.serving.generation)
+    automatic.until_offered_or_done()
+    serve("laptop", "mini", "tower")
+    assert "tower" in automatic.serving.plan.document["placement"]
+
+    roll_back(automatic.serving, user=automatic.user, now=timezone.now())
+    serve("laptop", "mini")
+    automatic.cluster.agents["tower"].beat(Phase.IDLE, generation=automatic.serving.generation)
+    before = automatic.states
+    assert automatic.beat(after_s=60.0) == before, "the tower is there, and was left on purpose"
+    assert automatic.serving.plan == without_tower
+    automatic.lose("mini")
+    assert automatic.beat()[:-1] == before
+    assert (automatic.rows[-1].lost, automatic.rows[-1].added) == (["mini"], ["tower"])
 
 
 def test_a_node_that_is_back_in_time_costs_nothing(asking: Repaired) -> None:

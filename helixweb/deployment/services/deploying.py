@@ -15,9 +15,10 @@ from helixweb.deployment.announcing import (
     wake_cluster,
     wake_coordinators,
 )
-from helixweb.deployment.models import SERVING, Deployment, NodeAssignment, Status
+from helixweb.deployment.models import SERVING, Deployment, NodeAssignment, Repair, Status
 from helixweb.deployment.options import OPTION_NAMES, DeployOptions
 from helixweb.deployment.services.desired import current_generation
+from helixweb.deployment.services.losses import added_to
 from helixweb.deployment.services.obstacles import find_obstacles
 from helixweb.deployment.services.orders import Orders, make_orders, pin_checkpoint
 from helixweb.inventory.models import Cluster, Coordinator, Node
@@ -92,6 +93,7 @@ def deploy(
 def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment:
     """Deploy what served before again, with its options and the same version of the model.
 
+    Nodes that it does without now are no reason to replan: a person chose to do without them.
     Raises DeployRefused as `deploy`; also when this one does not run any more, or was the first.
     """
     before = deployment_before(deployment)
@@ -102,14 +104,19 @@ def roll_back(deployment: Deployment, *, user: Any, now: datetime) -> Deployment
             % {"id": deployment.pk}
         )
     is_same_model = before.plan.model.checkpoint == before.checkpoint
-    return deploy(
-        before.plan,
-        user=user,
-        options=before.options,
-        now=now,
-        seen_generation=deployment.generation,
-        pinned_checkpoint=before.pinned_checkpoint if is_same_model else "",
-    )
+    with transaction.atomic():
+        again = deploy(
+            before.plan,
+            user=user,
+            options=before.options,
+            now=now,
+            seen_generation=deployment.generation,
+            pinned_checkpoint=before.pinned_checkpoint if is_same_model else "",
+        )
+        if added := added_to(again, now=now):
+            dismissed = Repair.State.DISMISSED
+            Repair.objects.create(deployment=again, state=dismissed, added=added, noticed_at=now)
+    return again
 
 
 def deployment_before(deployment: Deployment) -> Deployment | None:

@@ -149,19 +149,29 @@ def changes_of(deployment: Deployment, *, now: datetime) -> Changed:
     failed instance is restarted on its node.
     """
     placed = frozenset(stored_plan(deployment.plan).placement.layers)
-    counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
-    counted -= left_out(deployment.plan)
-    online = {
-        node.name
-        for node in nodes_of(deployment)
-        if node.state_at(now) is NodeState.ONLINE and not hasattr(node, "drain")
-    }
+    online = _online(deployment, now=now)
     lost = placed - online - answered_by_urls(deployment)
     if deployment.status == Status.DEPLOYING:
         return Changed(lost=tuple(sorted(lost)), added=())
     silent = placed & _not_heard(deployment, now=now)
     silent -= started_by_agents(deployment) | answered_by_urls(deployment)
-    return Changed(lost=tuple(sorted(lost | silent)), added=tuple(sorted(online - counted)))
+    return Changed(lost=tuple(sorted(lost | silent)), added=added_to(deployment, now=now))
+
+
+def added_to(deployment: Deployment, *, now: datetime) -> tuple[str, ...]:
+    """Nodes that are online, and that the plan was made without; sorted."""
+    counted = {node.name for node in stored_problem(deployment.plan).cluster.nodes}
+    counted -= left_out(deployment.plan)
+    return tuple(sorted(_online(deployment, now=now) - counted))
+
+
+def _online(deployment: Deployment, *, now: datetime) -> frozenset[str]:
+    """Nodes that can be used: those that are being drained are not."""
+    return frozenset(
+        node.name
+        for node in nodes_of(deployment)
+        if node.state_at(now) is NodeState.ONLINE and not hasattr(node, "drain")
+    )
 
 
 def left_out(plan: Plan) -> frozenset[str]:
