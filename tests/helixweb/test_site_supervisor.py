@@ -149,28 +149,19 @@ def written_pid(path: Path) -> int:
     return int(path.read_text().rstrip("."))
 
 
-def test_a_long_log_is_cut_and_its_old_part_kept(
-    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_long_log_is_cut_and_its_old_part_kept_where_there_is_room(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool
 ) -> None:
     monkeypatch.setattr(supervising, "LONGEST_LOG_BYTES", 10)
-    log = tmp_path / "web.log"
+    log, old = tmp_path / "web.log", tmp_path / "web.1.log"
     log.write_text("0123456789 and more")
+    if not has_room:
+        old.mkdir()  # cannot be written
     supervisor.start(child(SLEEPS, log=log))
     supervisor.tend()
     assert log.read_text() == ""
-    assert (tmp_path / "web.1.log").read_text() == "0123456789 and more"
-
-
-def test_a_long_log_whose_old_part_has_no_room_is_cut_all_the_same(
-    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervising, "LONGEST_LOG_BYTES", 10)
-    log = tmp_path / "web.log"
-    log.write_text("0123456789 and more")
-    (tmp_path / "web.1.log").mkdir()  # cannot be written
-    supervisor.start(child(SLEEPS, log=log))
-    supervisor.tend()
-    assert log.read_text() == ""
+    assert not has_room or old.read_text() == "0123456789 and more"
 
 
 def test_what_cannot_be_started_again_now_is_tried_later(

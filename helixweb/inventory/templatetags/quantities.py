@@ -3,14 +3,19 @@
 from django import template
 from django.utils.translation import gettext as _
 
-from helixweb.charts.chart import age_text, bit_rate_text, bytes_text, duration_text
+from helixweb.charts.chart import UNKNOWN, age_text, bit_rate_text, bytes_text, duration_text
 from helixweb.inventory.network import RegionPair
 
 register = template.Library()
 register.filter("bytes", bytes_text)
 register.filter("bit_rate", bit_rate_text)
-register.filter("duration", duration_text)
 register.filter("age", age_text)
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    """0.055 -> 55 ms; None becomes a dash."""
+    return UNKNOWN if seconds is None else duration_text(seconds)
 
 
 @register.filter

@@ -1,13 +1,13 @@
-"""Template tags of metrics: {% load monitoring %}{{ seconds|latency }} …"""
+"""Template tags of metrics: {% load monitoring %}{{ seconds|p95_note }} …"""
 
 from typing import Any
 
 from django import template
 from django.utils import timezone
 
-from helixweb.charts.chart import UNKNOWN, duration_text
 from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Node
+from helixweb.inventory.templatetags.quantities import duration
 from helixweb.monitoring.history import FIELDS
 from helixweb.monitoring.history_view import node_history as history_of
 from helixweb.monitoring.moment import Moment, finding_of
@@ -16,15 +16,9 @@ register = template.Library()
 
 
 @register.filter
-def latency(seconds: float | None) -> str:
-    """0.055 -> 55 ms; None becomes a dash."""
-    return UNKNOWN if seconds is None else duration_text(seconds)
-
-
-@register.filter
 def p95_note(seconds: float | None) -> str:
     """The note under a tile that shows the median."""
-    return f"p50; p95 {latency(seconds)}"
+    return f"p50; p95 {duration(seconds)}"
 
 
 @register.simple_tag
