@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from helixweb.common.long_select import LongSelect, LongSelectMultiple
 from helixweb.common.number_field import GbitPerSField, MillisecondsField
 from helixweb.common.options import form_field
 from helixweb.planning.what_if import AddedNodes
@@ -28,7 +29,7 @@ class NodesField(forms.MultipleChoiceField):
             required=False,
             label=label,
             choices=choices,
-            widget=forms.SelectMultiple(attrs={"size": rows}),
+            widget=LongSelectMultiple(attrs={"size": rows}),
             help_text=help_text or gettext_lazy("Ctrl or ⌘ and a click choose several."),
             error_messages={
                 "invalid_choice": gettext_lazy("'%(value)s' is no node here; choose from the list.")
@@ -37,6 +38,12 @@ class NodesField(forms.MultipleChoiceField):
 
     def clean(self, value: Any) -> frozenset[str]:
         return frozenset(super().clean(value))
+
+
+class ListField(forms.ChoiceField):
+    """One of a list as long as the cluster has nodes."""
+
+    widget = LongSelect
 
 
 class Row(forms.Form):
@@ -161,7 +168,7 @@ class PinRow(Row):
 
     unique = ("node",)
     collect = dict
-    node = forms.ChoiceField()
+    node = ListField()
     first = form_field(options_of(LayerRange)["first"])
     end = form_field(options_of(LayerRange)["end"])
 
@@ -175,7 +182,7 @@ class LimitRow(Row):
 
     unique = ("node",)
     collect = dict
-    node = forms.ChoiceField()
+    node = ListField()
     layers = form_field(
         options_of(PlacementRules)["max_layers_of"],
         label=gettext_lazy("Most layers"),
@@ -187,8 +194,8 @@ class AddedRow(Row):
     """A row that adds a number of nodes of a profile."""
 
     count = form_field(options_of(AddedNodes)["count"])
-    profile = forms.ChoiceField(label=gettext_lazy("Of profile"))
-    region = forms.ChoiceField(label=gettext_lazy("In region"))
+    profile = ListField(label=gettext_lazy("Of profile"))
+    region = ListField(label=gettext_lazy("In region"))
 
     def made(self) -> AddedNodes:
         return AddedNodes(**self.cleaned_data)
@@ -199,16 +206,16 @@ class UpgradedRow(Row):
 
     unique = ("node",)
     collect = dict
-    node = forms.ChoiceField()
-    becomes = forms.ChoiceField()
+    node = ListField()
+    becomes = ListField()
 
 
 class LinkRow(Row):
     """A directed link between two nodes or two regions."""
 
     unique = ("source", "target")
-    source = forms.ChoiceField(label=gettext_lazy("From"))
-    target = forms.ChoiceField(label=gettext_lazy("To"))
+    source = ListField(label=gettext_lazy("From"))
+    target = ListField(label=gettext_lazy("To"))
     bandwidth_bytes_per_s = GbitPerSField(label=gettext_lazy("Gbit/s"), min_value=0)
     latency_s = MillisecondsField(label=gettext_lazy("Latency (ms)"), min_value=0)
 

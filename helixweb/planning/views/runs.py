@@ -201,6 +201,7 @@ def _stale_profiles(run: PlanRun, view: PlanContext | None) -> list[StaleProfile
         return []
     names = list(view.plan.placement.layers)
     nodes = Node.unscoped.filter(cluster=run.cluster_id, name__in=names)
+    nodes = nodes.only("name", "cluster_id", "profile_name", "hardware")
     found = stale_profiles(nodes, model=run.model)
     return [one for several in found.values() for one in several]
 
