@@ -33,6 +33,15 @@ class OptionsSerializer(StrictFieldsMixin, serializers.Serializer[Any]):
             found[name] = found.pop(name) if name in found else rest_field(option)
         return found
 
+    def to_representation(self, instance: Mapping[str, Any]) -> dict[str, Any]:
+        """`instance` is JSON already; what a row of an earlier release lacks takes its default."""
+        shown = {}
+        for name, field in self.fields.items():
+            value = instance[name] if name in instance else field.get_default()
+            is_nested = isinstance(field, OptionsSerializer)
+            shown[name] = field.to_representation(value) if is_nested else value
+        return shown
+
 
 def rest_field(option: OptionField, **changes: Any) -> Any:
     """The field of the REST API for an option; `changes` overrule."""
