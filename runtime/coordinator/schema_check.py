@@ -75,4 +75,5 @@ def _complaint_of(schema: str) -> str:
             code="overloaded",
             retry_after_s=_WITHIN_S,
         ) from error
-    return _TOO_COMPLEX if probe.returncode else probe.stdout.decode()[:_LONGEST_COMPLAINT]
+    told = probe.stdout.decode()[:_LONGEST_COMPLAINT]
+    return told or (_TOO_COMPLEX if probe.returncode else "")

@@ -1,4 +1,5 @@
-"""A program of its own: reads a JSON schema from stdin, writes what is wrong with it, or nothing.
+"""A program of its own: reads a JSON schema from stdin, writes what is wrong with it and where, or
+nothing.
 
 It does what a stage would do: builds the matcher, then walks through one answer and computes the
 mask of each of its first bytes. The library that follows schemas takes minutes and gigabytes for
@@ -6,10 +7,13 @@ some and overflows its stack with others. Here that ends only the request with t
 process is killed, and so reports that a stage must not be given this schema.
 """
 
+import json
+import re
 import resource
 import signal
 import sys
 import threading
+from typing import Any
 
 from llguidance import LLTokenizer
 
@@ -22,6 +26,20 @@ _STEPS = 500
 # What leads into the schema before what leads out of it again.
 _PREFERRED = b'{["'
 _LAST = b"]}"
+# What the library says of keywords that it does not follow, and what to use instead of them.
+_ONE_OF = "oneOf constraints are not supported"
+_UNKNOWN_KEYS = re.compile(r'Unimplemented keys: \["([^"]*)"')
+_ONE_OF_TEXT = (
+    "'oneOf' is followed only where no value can fit two of its schemas, as with different types; "
+    "use 'anyOf'"
+)
+_INSTEAD = {
+    "not": "list what is allowed with 'enum' or 'anyOf'",
+    "if": "use 'anyOf'",
+    "else": "use 'anyOf'",
+    "propertyNames": "use 'patternProperties'",
+    "unevaluatedProperties": "use 'additionalProperties'",
+}
 
 
 def main() -> None:
@@ -30,9 +48,40 @@ def main() -> None:
     if sys.platform == "linux":  # elsewhere the limit does not hold
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     threading.stack_size(_STACK_BYTES)
-    trying = threading.Thread(target=lambda: sys.stdout.write(_complaint(schema)))
+    trying = threading.Thread(target=_write_complaint, args=(schema,))
     trying.start()
     trying.join()
+
+
+def _write_complaint(schema: str) -> None:
+    said = _complaint(schema)
+    sys.stdout.write(_in_own_words(said))
+    sys.stdout.flush()  # the search for the place may end the process
+    if said:
+        root = json.loads(schema)
+        top = root if isinstance(root, dict) else {}
+        common = {name: top[name] for name in ("$defs", "definitions") if name in top}
+        if place := _innermost(root, "#", said, common):
+            sys.stdout.write(f" (at {place})")
+
+
+def _innermost(part: Any, place: str, said: str, common: dict[str, Any]) -> str:
+    """The pointer to the innermost schema in `part` with that complaint; empty if there is none."""
+    if not isinstance(part, dict | list):
+        return ""
+    for name, within in part.items() if isinstance(part, dict) else enumerate(part):
+        if found := _innermost(within, f"{place}/{name}", said, common):
+            return found
+    is_it = isinstance(part, dict) and _complaint(json.dumps(common | part)) == said
+    return place if is_it else ""
+
+
+def _in_own_words(said: str) -> str:
+    if said.startswith(_ONE_OF):
+        return _ONE_OF_TEXT
+    if key := _UNKNOWN_KEYS.match(said):
+        return f"{key[1]!r} is not supported; {_INSTEAD.get(key[1], 'leave it out')}"
+    return said
 
 
 def _complaint(schema: str) -> str:

@@ -61,6 +61,39 @@ def test_what_the_library_says_of_a_schema_is_told() -> None:
     assert "nothing" in told
 
 
+CLOSE = {"oneOf": [{"type": "string"}, {"type": "string", "minLength": 2}]}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (CLOSE, "use 'anyOf' (at #)"),
+        (
+            {"type": "object", "properties": {"a": {"oneOf": [True, {}]}, "b": {"anyOf": [CLOSE]}}},
+            "use 'anyOf' (at #/properties/a)",
+        ),
+        (
+            {"$ref": "#/$defs/x", "$defs": {"x": {"type": "array", "items": {"not": {}}}}},
+            "'not' is not supported; list what is allowed with 'enum' or 'anyOf' (at "
+            "#/$defs/x/items)",
+        ),
+        (
+            {"type": "array", "items": [{"type": "array", "uniqueItems": True}]},
+            "'uniqueItems' is not supported; leave it out (at #/items/0)",
+        ),
+        ({"anyOf": [{"type": "string", "pattern": "("}]}, "unclosed group (at #/anyOf/0)"),
+    ],
+    ids=["top", "property", "definition", "item", "pattern"],
+)
+def test_a_keyword_that_is_not_followed_is_named_with_its_place_and_another(
+    schema: object, told: str
+) -> None:
+    said = complaint_of(SchemaCheck(), schema)
+    assert said.endswith(told)
+    assert "coerce" not in said
+
+
 # Few bytes, and a lexer of seconds.
 MULTIPLE = {"type": "integer", "multipleOf": 1_000_003}
 OPTIONAL = {"type": "object", "properties": {f"p{index}": {} for index in range(4000)}}
