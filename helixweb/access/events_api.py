@@ -52,7 +52,7 @@ def listen(request: HttpRequest, topics: Sequence[str]) -> Ending:
     began = broadcaster.latest_place()  # before the rights are checked
     refused = unheard(topics, request)
     if not topics or refused:
-        message = f"There is no topic {', '.join(refused)[:200]!r}, or you may not hear it; "
+        message = f"There is no topic {', '.join(refused)[:200]!r}, or you may not read it; "
         message += "name topics of rows that you may see, such as cluster:1,plan-run:2."
         raise ValidationError({"topics": [message]})
     return Ending(topic=topic_of(int(request.user.pk or 0)), since=began)
@@ -69,12 +69,9 @@ def unheard(topics: Iterable[str], request: HttpRequest) -> list[str]:
     for topic in topics:
         kind, _, text = topic.partition(":")
         pk = parsed_id(text) if kind in MODELS else None
-        if pk is None:
+        cluster = None if pk is None else cluster_of(apps.get_model(MODELS[kind]), pk=pk)
+        if cluster is None or (rights.site == NO_ROLE and rights.on(cluster) == NO_ROLE):
             refused.append(topic)
-        elif rights.site == NO_ROLE:
-            cluster = cluster_of(apps.get_model(MODELS[kind]), pk=pk)
-            if cluster is None or rights.on(cluster) == NO_ROLE:
-                refused.append(topic)
     return refused
 
 

@@ -71,6 +71,8 @@ async def test_who_waits_in_vain_goes_on_from_that_place(
         ({}, "topics"),
         ({"topics": ","}, "topics"),
         ({"topics": "agent:1"}, "topics"),
+        ({"topics": "cluster:999"}, "topics"),
+        ({"topics": "node:999,plan-run:999"}, "topics"),
         ({"topics": "cluster:1", "wait": "61"}, "wait"),
         ({"topics": "cluster:1", "wait": "soon"}, "wait"),
         ({"topics": "cluster:1", "after": "yesterday"}, "after"),

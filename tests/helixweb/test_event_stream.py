@@ -15,6 +15,7 @@ from helixweb.common import broadcaster, events
 from helixweb.common.broadcaster import OVERLAP, QUEUE_LENGTH, Frame, Subscription
 from helixweb.common.event_place import MOST_MISSING, Place, missing_of
 from helixweb.common.models import Event
+from helixweb.inventory.models import Cluster
 from tests.helixweb.looking import contains
 from tests.helixweb.stream_readers import emit, in_thread
 
@@ -123,12 +124,15 @@ def test_the_stream_of_a_page_names_its_topics(browser: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(user: Any) -> None:
-    await emit("cluster:1", "node", {"number": 1})
+async def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(
+    user: Any, cluster: Cluster
+) -> None:
+    topic = f"metrics:{cluster.pk}"
+    await emit(topic, "node", {"number": 1})
 
     client = AsyncClient()
     await client.aforce_login(user)
-    response = await client.get("/events?topics=cluster:1", headers={"Last-Event-ID": "0"})
+    response = await client.get(f"/events?topics={topic}", headers={"Last-Event-ID": "0"})
     assert response.headers["Content-Type"] == "text/event-stream"
     assert response.headers["Cache-Control"] == "no-cache"
     stream = aiter(response.streaming_content)
