@@ -1,24 +1,25 @@
 """Numbers of command lines, refused with the value and what would be right."""
 
 import argparse
+import math
 import re
 from decimal import Decimal
 
 
 def port_number(text: str) -> int:
-    if text.isdecimal() and int(text) < 1 << 16:
+    if text.isascii() and text.isdecimal() and int(text[:6]) < 1 << 16:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no port; give 0 to 65535")
 
 
 def positive_int(text: str) -> int:
-    if text.isdecimal() and int(text) > 0:
+    if text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1 << 63:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
 
 
 SIZE_HELP = "bytes, or with a unit: 220M, 24GB (powers of 1000), 24GiB (powers of 1024)"
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -33,11 +34,16 @@ def size_bytes(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is no size above 0; give {SIZE_HELP}")
 
 
-def positive_seconds(text: str) -> float:
+def number_or_nan(text: str) -> float:
+    """NaN, which no bounds admit, for what is no number; Python reads digits of all scripts."""
     try:
-        number = float(text)
+        return float(text) if text.isascii() else math.nan
     except ValueError:
-        number = 0.0
+        return math.nan
+
+
+def positive_seconds(text: str) -> float:
+    number = number_or_nan(text)
     if 0 < number < float("inf"):
         return number
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
@@ -45,10 +51,7 @@ def positive_seconds(text: str) -> float:
 
 def ratio(text: str) -> float:
     """A share of what is possible; 0 would be nothing."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
+    number = number_or_nan(text)
     if 0 < number <= 1:
         return number
     raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and up to 1")

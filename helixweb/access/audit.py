@@ -15,6 +15,7 @@ from helixweb.access import gate
 from helixweb.access.needs import SAFE
 from helixweb.common.actor import by_whom, current_request
 from helixweb.common.auth import bearer, sha256_hex
+from helixweb.common.queries import parsed_id
 
 # Refusals of one actor or address that are written down within a minute; more say nothing new.
 MOST_REFUSALS = 20
@@ -152,7 +153,7 @@ def _row(request: HttpRequest, response: HttpResponseBase) -> tuple[int, int | N
     match, data = request.resolver_match, getattr(response, "data", None)
     shown = data if isinstance(data, Mapping) else {}
     named = str(match.kwargs.get("pk", "")) if match is not None else ""
-    row_id = int(named) if named.isdecimal() else shown.get("id")
+    row_id = parsed_id(named) or shown.get("id")
     cluster_id = gate.cluster_of_row(match) if match is not None else None
     if cluster_id is None:
         cluster_id = shown.get("cluster")

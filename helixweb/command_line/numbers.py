@@ -14,7 +14,7 @@ def number_that(
 
     def parse(text: str) -> NumberT:
         try:
-            value = kind(text)
+            value = kind(text) if text.isascii() and "_" not in text else None
         except ValueError:
             value = None
         if value is None or not fits(value):

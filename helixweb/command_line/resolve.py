@@ -28,7 +28,7 @@ def within(site: Session, cluster: str | None) -> int | None:
 def node_named(site: Session, word: str, cluster: str | None) -> Row:
     """The node with that name, else with that id. Raises NoSuchName, BadUsage."""
     found = list(site.client.nodes.all(name=word, cluster=within(site, cluster)))
-    if not found and word.isdecimal() and cluster is None:
+    if not found and cluster is None and word.isascii() and word.isdecimal():
         return site.client.nodes.get(int(word))
     if not found:
         raise NoSuchName(f"there is no node {word!r}; `helixweb node list` names all")
@@ -85,7 +85,7 @@ def names_of(rows: "Rows") -> dict[int, str]:
 def _named(rows: "Rows", word: str, noun: str) -> Row:
     """The row with that name, else the one with that id. Raises NoSuchName."""
     found = next(rows.all(name=word, limit=1), None)
-    if found is None and word.isdecimal():
+    if found is None and word.isascii() and word.isdecimal():
         found = next((one for one in rows.all() if one["id"] == int(word)), None)
     if found is None:
         names = _listed(list(rows.all(limit=_SHOWN + 1)))

@@ -6,6 +6,8 @@ from rest_framework import exceptions
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 
+from helixweb.common.queries import parsed_id
+
 MAX_OFFSET = 2**31 - 1
 
 
@@ -35,8 +37,8 @@ def _number(request: Request, name: str, *, least: int, most: int, default: int)
     text = request.query_params.get(name)
     if text is None:
         return default
-    number = int(text) if len(text) <= 10 and text.isascii() and text.isdigit() else -1
-    if not least <= number <= most:
+    number = parsed_id(text)
+    if number is None or not least <= number <= most:
         raise exceptions.ValidationError(
             {name: [f"{text[:20]!r} is not allowed; give a whole number from {least} to {most}."]}
         )

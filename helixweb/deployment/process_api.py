@@ -79,7 +79,7 @@ _LOOKS = OpenApiParameter(
     LOOKS_PARAMETER, OpenApiTypes.BOOL, description="The agent takes orders to look at checkpoints."
 )
 _STREAM = {(200, "text/event-stream"): OpenApiTypes.STR}
-_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})")
 _MOST_BYTES = 4 << 20  # of one answer: clients ask for the rest
 
 

@@ -149,7 +149,7 @@ def _rules(parsed: argparse.Namespace) -> PlacementRules:
     limits: dict[str, int] = {}
     for text in parsed.max_layers:
         node, _, count = text.rpartition("=")
-        if not re.fullmatch(r"\d+", count):
+        if not re.fullmatch("[0-9]+", count):
             raise InvalidRules(f"--max-layers is {text!r}; write COUNT or NODE=COUNT")
         if node in limits or (not node and every_node is not None):
             raise InvalidRules(f"--max-layers of {node or 'every node'} is given twice; keep one")
@@ -170,7 +170,7 @@ def _rules(parsed: argparse.Namespace) -> PlacementRules:
 def _pins(texts: list[str]) -> dict[str, LayerRange]:
     pinned: dict[str, LayerRange] = {}
     for text in texts:
-        match = re.fullmatch(r"(.+)=(\d+):(\d+)", text)
+        match = re.fullmatch(r"(.+)=([0-9]+):([0-9]+)", text)
         if match is None:
             raise InvalidRules(f"--pin is {text!r}; write NODE=FIRST:END, for example node-0=0:3")
         node = match[1]

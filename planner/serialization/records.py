@@ -109,7 +109,7 @@ def _key(name: str, section: Section, kind: Any) -> object:
     """Whole numbers are written as text in the keys of mappings."""
     if kind is str:
         return name
-    number = int(name) if name.isdecimal() and len(name) < 6 else 0
+    number = int(name) if name.isascii() and name.isdecimal() and len(name) < 6 else 0
     if number < 1:
         raise InvalidProblem(
             f"{section.path_of(name)} has the key {name!r}; use 1, 2, 4 …, in quotes"

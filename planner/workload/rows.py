@@ -1,6 +1,7 @@
 """Rows of whole numbers from CSV traces, with errors that name the row."""
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,12 +37,11 @@ def whole_rows(path: Path, *columns: str, minimum: int) -> Iterator[tuple[str, t
 def _whole(text: str | None, where: str, *, minimum: int) -> int:
     if text is None or not text.strip():
         raise InvalidWorkload(f"{where} is missing; write a whole number of {minimum} or more")
-    try:
-        value = int(text)
-    except ValueError:
+    if not re.fullmatch("[-+]?[0-9]{1,300}", text.strip()):
         raise InvalidWorkload(
             f"{where} is {text[:40]!r}; write a whole number of {minimum} or more"
-        ) from None
+        )
+    value = int(text)
     if value < minimum:
         raise InvalidWorkload(f"{where} is {value}; it must be {minimum} or more")
     if value > MAX_COUNT:

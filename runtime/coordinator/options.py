@@ -7,7 +7,7 @@ from pathlib import Path
 from planner.domain.cluster import COORDINATOR
 from planner.routers.choice import ROUTER_NAMES, RouterName
 from runtime.api.access import Network, networks
-from runtime.command_numbers import port_number, positive_seconds
+from runtime.command_numbers import number_or_nan, port_number, positive_seconds
 from runtime.command_options import add_options, add_serving_options, option
 from runtime.coordinator.dispatcher import MIGRATE_AFTER_S
 from runtime.coordinator.tracing import MOST_PER_REPORT
@@ -18,10 +18,7 @@ from runtime.protocol.trust import CA_HELP, ca_file
 
 
 def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
+    rate = number_or_nan(text)
     if 0 <= rate <= MOST_PER_REPORT:
         return rate
     raise argparse.ArgumentTypeError(

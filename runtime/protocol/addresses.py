@@ -49,7 +49,7 @@ def advertised(text: str) -> Advertised:
         host, port = text, ""
     host = host.strip("[]")
     try:
-        place = parse_endpoint(endpoint_of(host, int(port or 1)))
+        place = parse_endpoint(f"tcp://{bracketed(host)}:{port or 1}")
     except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no address that others can dial ({error}); give HOST or HOST:PORT"

@@ -79,7 +79,8 @@ def most_requests(words: tuple[str, ...], *, default: int) -> int:
         option, equals, value = word.partition("=")
         if option == "--max-num-seqs":
             value = value if equals else words[at + 1]
-            return min(default, max(1, int(value))) if value.isdecimal() else default
+            is_whole = value.isascii() and value.isdecimal()
+            return min(default, max(1, int(value))) if is_whole else default
     return default
 
 

@@ -20,6 +20,13 @@ PROFILE = ["--checkpoint", "x"]
     [
         (parse_coordinator, COORDINATOR, "--port", "http", "'http' is no port; give 0 to 65535"),
         (parse_coordinator, COORDINATOR, "--data-port", "65536", "'65536' is no port"),
+        (parse_coordinator, COORDINATOR, "--port", "८१२३", "'८१२३' is no port; give 0 to"),
+        (parse_coordinator, COORDINATOR, "--traces-per-s", "२", "'२' requests a second cannot"),
+        (parse_coordinator, COORDINATOR, "--advertise", "h:७१२३", "'h:७१२३' is no address"),
+        (parse_coordinator, COORDINATOR, "--request-timeout", "३", "'३' is not a number of"),
+        (parse_serve, SERVE, "--memory-budget-bytes", "२४GB", "'२४GB' is no size above 0"),
+        (parse_serve, SERVE, "--relative-speed", ".५", "'.५' is not a number above 0"),
+        (profile, PROFILE, "--threads", "९" * 5000, "is not a whole number above 0"),
         (parse_coordinator, COORDINATOR, "--metrics-port", "-1", "'-1' is no port"),
         (
             parse_coordinator, COORDINATOR, "--request-timeout", "soon",

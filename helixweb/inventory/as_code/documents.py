@@ -36,7 +36,7 @@ _READERS: tuple[tuple[type[Any], Callable[[object, str], Any]], ...] = (
     (models.Field, text),
 )
 _ENDS = ("source", "target")
-_INDEX = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_INDEX = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Of one file; the body of a request is bounded anyway.
 MOST_ERRORS = 100

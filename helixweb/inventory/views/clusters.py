@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from helixweb.access.needs import DELETE_CLUSTER, OPERATOR, SITE_OPERATOR, VIEWER, needs
 from helixweb.common.pages import by_htmx, follows_events, list_page
+from helixweb.common.queries import query_id
 from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.columns import MAX_MACHINES, NAME_LENGTH
 from helixweb.inventory.forms import ClusterForm, ImportForm
@@ -159,8 +160,8 @@ def cluster_import(request: HttpRequest) -> HttpResponse:
 @follows_events
 def cluster(request: HttpRequest, row: Cluster) -> HttpResponse:
     """Nodes, network, profiles, and how to join; alive by server-sent events."""
-    if by_htmx(request) and request.GET.get("join_token", "").isdecimal():
-        return _join_progress(request, row, int(request.GET["join_token"]))
+    if by_htmx(request) and (token := query_id(request, "join_token")):
+        return _join_progress(request, row, token)
     if by_htmx(request):
         return render(request, "inventory/_live_parts.html", _live_context(row))
     return render(request, "inventory/cluster.html", _context(row))
