@@ -2,7 +2,7 @@
 
 import argparse
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -137,3 +137,12 @@ def ca_named(environ: Mapping[str, str], variable: str) -> Path | None:
 def given(**values: Any) -> Row:
     """The body of a request: those values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def once_each(pairs: Sequence[tuple[str, str]], option: str) -> dict[str, str]:
+    """The values of `option` by their names. Raises BadUsage for a name that is given twice."""
+    names = [name for name, _ in pairs]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise BadUsage(f"{option} names {twice[0]!r} twice; keep one")
+    return dict(pairs)

@@ -4,6 +4,7 @@ Nodes that are gone drop out, new nodes take the layers that are served least, a
 joins Petals does. All others keep what they hold, as far as it fits.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -94,6 +95,9 @@ def edited(problem: planner.Problem, edits: Edits) -> planner.Problem:
         raise planner.InvalidProblem(
             _("more than %(max_added)s nodes are added; add fewer") % {"max_added": MAX_ADDED}
         )
+    ends = Counter((link.source, link.target) for link in edits.links)
+    if twice := [" > ".join(pair) for pair, times in ends.items() if times > 1]:
+        raise planner.InvalidProblem(_("%(name)s has two rows; keep one.") % {"name": twice[0]})
     nodes = tuple(
         replace(node, compute_profile=edits.upgraded.get(node.name, node.compute_profile))
         for node in cluster.nodes

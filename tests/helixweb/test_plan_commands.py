@@ -106,6 +106,14 @@ def test_a_changed_copy_of_the_cluster_is_weighed_and_searched(shell: Shell, pla
         (("--link", "tower", "mini", "fast", 1), "'fast' is not allowed; give a number above 0"),
         (("--link", "tower", "mini", 1, "inf"), "'inf' is not allowed; give a number from 0 to"),
         (("--without", "ghost"), "ghost"),
+        (
+            ("--upgrade", "laptop", "big", "--upgrade", "laptop", "small"),
+            "--upgrade names 'laptop' twice; keep one",
+        ),
+        (
+            ("--link", "tower", "mini", 1, 1, "--link", "tower", "mini", 2, 1),
+            "tower > mini has two rows; keep one",
+        ),
     ],
 )
 def test_a_change_that_cannot_be_is_refused(

@@ -37,7 +37,7 @@ from helixweb.command_line.resolve import (
     names_of,
     within,
 )
-from helixweb.command_line.session import Row, Session, given
+from helixweb.command_line.session import Row, Session, given, once_each
 from helixweb.command_line.waiting import failure, finished, follow, is_over, waiting_for
 from planner import PlanOptions
 
@@ -253,7 +253,7 @@ def _what_if(
             {"count": _read(whole_number, count), "profile": profile, "region": region}
             for count, profile, region in add
         ],
-        "upgraded": dict(upgrade),
+        "upgraded": once_each(upgrade, "--upgrade"),
         "links": [
             {
                 "source": source,

@@ -10,7 +10,7 @@ from helixweb.command_line.failures import CommandFailed, NoSuchName
 from helixweb.command_line.numbers import Count
 from helixweb.command_line.output import NOTHING, Cells, columns, duration, rows_table
 from helixweb.command_line.resolve import deployment_of, node_named
-from helixweb.command_line.session import Row, Session
+from helixweb.command_line.session import Row, Session, once_each
 from helixweb.command_line.waiting import follow, is_over, when_changed
 from helixweb.deployment.options import ENGINES, DeployOptions
 from planner.units import bytes_text
@@ -43,7 +43,7 @@ def deploy(
     --node-engine NODE=ENGINE: a node's own engine; may be given several times
     """
     if node_engine:
-        options["engine_by_node"] = dict(node_engine)
+        options["engine_by_node"] = once_each(node_engine, "--node-engine")
     try:
         row = site.create(site.client.deployments, {"plan": plan, **options})
     except Malformed as error:
