@@ -208,6 +208,15 @@ class Client:
                 f"{self.url} the address of HelixWeb?"
             ) from error
 
+    def checks(self) -> dict[str, str]:
+        """The state of each part of the site; empty where a proxy does not pass `/readyz` on."""
+        try:
+            answer = self.http.get("/readyz")
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        return self.decoded(answer).get("checks", {}) if is_json else {}
+
     def follow(
         self,
         topics: Sequence[str],

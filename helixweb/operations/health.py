@@ -1,6 +1,7 @@
 """Whether the parts of a site do what they are there for: for `/readyz`, `up` and `doctor`."""
 
 import os
+import shutil
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Literal
@@ -10,19 +11,21 @@ from django.db import DatabaseError, connection
 from django.db.migrations.exceptions import MigrationSchemaMissing
 
 from helixweb.common.migrated import has_pending_migrations
+from helixweb.operations.data_folder import LEAST_FREE_BYTES
 from helixweb.operations.models import Pulse
 
 PULSE_EVERY_S = 10.0
 SILENT_AFTER = timedelta(seconds=3 * PULSE_EVERY_S)
 BROKER_TIMEOUT_S = 1.0
 
-State = Literal["ok", "away", "pending"]
+State = Literal["ok", "away", "pending", "full"]
 
 
 def site_health(now: datetime) -> dict[str, State]:
     """Each part by its name. Asks the database and the broker; takes a second at most.
 
-    Pages need `database` and `migrations` alone: without a broker and a worker they are answered.
+    Pages need `database` and `migrations` alone: without a broker and a worker, and with a full
+    disk, they are answered.
     """
     checks: dict[str, State] = {"database": "away", "migrations": "away", "worker": "away"}
     with suppress(DatabaseError, MigrationSchemaMissing):
@@ -30,7 +33,7 @@ def site_health(now: datetime) -> dict[str, State]:
         pending = has_pending_migrations()
         checks["worker"] = "away" if pending else worker_state(now)
         checks |= {"database": "ok", "migrations": "pending" if pending else "ok"}
-    return {**checks, "broker": broker_state()}
+    return {**checks, "broker": broker_state(), "disk": disk_state()}
 
 
 def status_of(checks: dict[str, State]) -> str:
@@ -43,6 +46,11 @@ def status_of(checks: dict[str, State]) -> str:
 def worker_state(now: datetime) -> State:
     """Whether some worker executed beat's task recently: "ok" or "away"."""
     return "ok" if Pulse.objects.filter(at__gt=now - SILENT_AFTER).exists() else "away"
+
+
+def disk_state() -> State:
+    """Whether the disk of the data folder has room: "ok" or "full"."""
+    return "full" if shutil.disk_usage(settings.DATA_DIR).free < LEAST_FREE_BYTES else "ok"
 
 
 def broker_state() -> State:

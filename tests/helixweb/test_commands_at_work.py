@@ -18,6 +18,7 @@ from helixweb.command_line.commands.events import line
 from helixweb.command_line.output import width
 from helixweb.deployment.models import Deployment, Drain, Status
 from helixweb.inventory.models import Cluster, Coordinator, Node
+from helixweb.operations.tasks import beat_pulse
 from helixweb.planning.models import Plan, PlanRun
 from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
@@ -150,6 +151,9 @@ def test_engines_of_a_model_and_of_nodes_are_named(shell: Shell, joined: FakeClu
     told = {name: agent.desired().assignment for name, agent in joined.used_agents.items()}
     assert (told[first].engine, told[second].engine) == ("vllm", "helix")  # type: ignore[union-attr]
     assert shell("deploy", joined.plan.pk, "--node-engine", "vllm") == exit_codes.USAGE
+    twice = ("--node-engine", f"{first}=vllm", "--node-engine", f"{first}=helix")
+    assert shell("deploy", joined.plan.pk, *twice) == exit_codes.USAGE
+    assert f"--node-engine names '{first}' twice; keep one" in shell.err
 
 
 def test_a_deployment_that_fails_is_told_by_exit_code(shell: Shell, joined: FakeCluster) -> None:
@@ -196,8 +200,19 @@ def test_status_tells_what_runs_and_what_is_lost(
     (told,) = shell.json()
     assert set(told) == {
         "cluster", "nodes", "coordinators", "deployment", "failed_deployment", "alerts", "metrics",
-        "bottleneck", "links", "reach",
+        "bottleneck", "links", "reach", "site",
     }  # fmt: skip
+
+
+def test_status_names_the_parts_of_the_site_that_do_not_work(
+    shell: Shell, serving: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat_pulse()
+    assert shell("status") == 0
+    assert "SITE" not in shell.out
+    monkeypatch.setattr("helixweb.operations.health.LEAST_FREE_BYTES", 1 << 62)
+    assert shell("status") == 0
+    assert re.search(r"SITE +disk full; `helixweb doctor` on its machine says", shell.out)
 
 
 def test_status_and_top_tell_of_alerts(shell: Shell, serving: Deployment) -> None:

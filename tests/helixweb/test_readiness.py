@@ -20,8 +20,10 @@ def test_a_site_without_a_worker_is_ready_and_says_that_it_has_none() -> None:
     answer = answered(Client().get("/readyz"), 200)
     assert answer.json() == {
         "status": "ok",
-        "checks": {"database": "ok", "migrations": "ok", "broker": "ok", "worker": "away"},
-    }
+        "checks": {
+            "database": "ok", "migrations": "ok", "broker": "ok", "worker": "away", "disk": "ok",
+        },
+    }  # fmt: skip
 
 
 @pytest.mark.django_db
@@ -47,6 +49,13 @@ def test_a_database_that_is_unready_is_named(monkeypatch: pytest.MonkeyPatch, st
     answer = answered(Client().get("/readyz"), 503)
     assert answer.json()["status"] == status
     assert answer.json()["checks"]["worker"] == "away"
+
+
+@pytest.mark.django_db
+def test_a_full_disk_is_named_and_takes_no_page_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "LEAST_FREE_BYTES", 1 << 62)
+    answer = answered(Client().get("/readyz"), 200)
+    assert answer.json()["checks"]["disk"] == "full"
 
 
 def test_a_broker_that_is_away_is_told_by_its_own_words(settings: Any, tmp_path: Path) -> None:

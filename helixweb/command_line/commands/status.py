@@ -33,6 +33,10 @@ def summary(reading: Row, *, most: int) -> str:
         ("cluster", reading["cluster"]["name"]),
         ("nodes", f"{len(reading['nodes'])}: {counts}"),
     ]
+    faults = [f"{part} {state}" for part, state in reading["site"].items() if state != "ok"]
+    if faults:
+        remedy = "`helixweb doctor` on its machine says what to do"
+        rows.append(("SITE", f"{', '.join(faults)}; {remedy}"))
     if states["lost"]:
         lost = [node["name"] for node in reading["nodes"] if node["state"] == "lost"]
         rows.append(("lost", lost[:most] + (["…"] if len(lost) > most else [])))
@@ -81,6 +85,7 @@ def read_cluster(site: Session, cluster: Row) -> Row:
     deployment = in_service(site, key)
     newest = next(client.deployments.all(cluster=key, ordering=["-id"], limit=1), None)
     return {
+        "site": client.checks(),
         "cluster": cluster,
         "nodes": list(client.nodes.all(cluster=key)),
         "coordinators": list(client.coordinators.all(cluster=key)),
