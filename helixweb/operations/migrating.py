@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from helixweb.operations.backup.archive import SUFFIX
+from helixweb.operations.backup.folder import SUFFIX
 from helixweb.operations.backup.saving import save
 from helixweb.operations.schema_version import check_known
 

@@ -233,6 +233,20 @@ def test_a_restored_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
 
 
+def test_what_a_killed_backup_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    killed = tmp_path / ".helixweb-20261101T030000Z.helix.4711"
+    others = tmp_path / ".notes.4711", tmp_path / ".helixweb-mine.helix.bak"
+    for path in (killed, *others):
+        path.write_bytes(b"x")
+    with whole_file(tmp_path / "a.helix") as file:
+        file.write(b"a")
+        with whole_file(tmp_path / "b.helix"):  # of another process: it is being written
+            pass
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "a.helix", "b.helix", *(path.name for path in others),
+    }  # fmt: skip
+
+
 def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:
     names = [fresh_name(datetime(2026, 11, day, 3, tzinfo=UTC)) for day in (1, 2, 12)]
     assert names == sorted(names)

@@ -20,7 +20,6 @@ from helixweb.operations.backup.sealing import Seal, WrongPassphrase
 
 FORMAT = "helixweb.backup/1"
 MANIFEST, MARK = "manifest.json", "manifest.mark"
-SUFFIX = ".helix"
 _PIECE_BYTES = 1 << 20
 _MOST_MANIFEST_BYTES = 16 << 20
 # Rows of a site are a hundredth of their text at the least; zip allows a thousandth.

@@ -1,8 +1,10 @@
 """The files of the data folder that a site cannot do without: secrets, and who it is."""
 
+import fcntl
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -13,6 +15,7 @@ KEPT_FOLDERS = ("coordinator", "secrets", "uploads")
 # Made again by what needs them, or in the backup as tables.
 _LEFT_OUT = ("celerybeat-schedule", "helixweb.sqlite3", "lock", ".")
 _MOST_BYTES_AT_TOP = 1 << 20
+SUFFIX = ".helix"  # of backups
 
 
 class NoBackup(CommandFailed):
@@ -39,11 +42,16 @@ def checked_path(path: str) -> PurePosixPath:
 
 @contextmanager
 def whole_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """Write a file that appears whole or not at all, readable by its owner at most."""
+    """Write a file that appears whole or not at all, readable by its owner at most.
+
+    Removes what killed processes left of this file, and of other backups beside it.
+    """
+    _remove_unfinished(path)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends, however it does
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -51,6 +59,15 @@ def whole_file(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _remove_unfinished(path: Path) -> None:
+    unfinished = re.compile(rf"\.({re.escape(path.name)}|.+{re.escape(SUFFIX)})\.[0-9]+")
+    for left in path.parent.iterdir():
+        if unfinished.fullmatch(left.name) and left.is_file():
+            with suppress(OSError), left.open("rb") as file:  # being written, or of another user
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink(missing_ok=True)
 
 
 def _is_kept(path: Path) -> bool:

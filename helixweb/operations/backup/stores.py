@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from helixweb.command_line.failures import CommandFailed
-from helixweb.operations.backup.archive import SUFFIX
+from helixweb.operations.backup.folder import SUFFIX
 
 PREFIX = "helixweb-"
 
