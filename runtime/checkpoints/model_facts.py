@@ -66,7 +66,14 @@ def read_facts(checkpoint: Path) -> ModelFacts:
     if gguf is not None:
         require_compact(raw, path=source)
     else:
-        tensor_holders(checkpoint)  # refuses a folder without weights
+        listing, holders = tensor_holders(checkpoint)  # refuses a folder without weights
+        missing = [file.name for file in sorted(set(holders.values())) if not file.is_file()]
+        if missing:
+            more = f" and {len(missing) - 1} more" if missing[1:] else ""
+            raise CheckpointError(
+                f"{listing} names {missing[0]}{more}, which {checkpoint} lacks; download the "
+                "checkpoint again"
+            )
     sizes = sizes_of(raw, partial(read_all_entries, checkpoint), source=source)
     name = checkpoint.stem if gguf == checkpoint else checkpoint.resolve().name
     facts = facts_from(raw, sizes, checkpoint=str(checkpoint), name=name)

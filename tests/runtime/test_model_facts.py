@@ -77,6 +77,16 @@ def test_facts_of_a_gguf_file_are_what_a_stage_would_hold(tmp_path: Path) -> Non
             "the weights hold other layers",
         ),
         ({"model.gguf": b"not one"}, "model.gguf"),
+        (
+            {
+                "config.json": b"{}",
+                "model.safetensors.index.json": json.dumps(
+                    {"weight_map": {name: f"{name}.safetensors" for name in ("a", "b", "c")}}
+                ).encode(),
+                "a.safetensors": b"",
+            },
+            "index.json names b.safetensors and 1 more, which .* lacks; download",
+        ),
     ],
 )
 def test_a_wrong_folder_is_refused_by_name(
