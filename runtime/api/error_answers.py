@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from runtime.api.events import encoded
-from runtime.api.translation import translation_of
+from runtime.api.translation import asked_path, translation_of
 from runtime.protocol.openai import ApiError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -43,7 +43,9 @@ async def _http_error(http: Request, error: Exception) -> Response:
     """Unknown paths and methods, in the same shape as everything else."""
     if not isinstance(error, HTTPException):
         raise error
-    message = f"{http.method} {http.url.path}: {error.detail.lower()}{_remedy(http, error)}"
+    message = (
+        f"{http.method} {asked_path(http.scope)}: {error.detail.lower()}{_remedy(http, error)}"
+    )
     refusal = ApiError(status=error.status_code, message=message, code=None)
     return error_response(refusal, http.scope, error.headers or {})
 

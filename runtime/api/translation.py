@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from runtime.protocol.openai import ApiError
 
 Json = dict[str, Any]
-_TRANSLATION = "translation"  # in the state of a request that came by another API
+# In the state of a request that came by another API.
+_TRANSLATION, _PATH = "translation", "asked_path"
 
 
 class Translation(Protocol):
@@ -49,6 +50,12 @@ def translation_of(scope: Scope) -> Translation | None:
     return found
 
 
+def asked_path(scope: Scope) -> str:
+    """The path by which the client asked."""
+    path: str = scope.get("state", {}).get(_PATH, scope["path"])
+    return path
+
+
 class Translated:
     """Routes requests of other APIs to the endpoints that answer them; the application has it.
 
@@ -65,11 +72,11 @@ class Translated:
         await self._app(scope, receive, send)
 
     def _with_translation(self, scope: Scope) -> Scope:
-        make = self._dialects.get(scope["path"]) if scope["method"] == "POST" else None
+        make = self._dialects.get(scope["path"])
         if make is None:
             return scope
         translation = make()
-        state = {**scope.get("state", {}), _TRANSLATION: translation}
+        state = {**scope.get("state", {}), _TRANSLATION: translation, _PATH: scope["path"]}
         path = translation.target
         return {**scope, "path": path, "raw_path": path.encode(), "state": state}
 

@@ -232,7 +232,7 @@ def _rare_fields(message: ChatMessage) -> dict[str, Any]:
             told["tool_calls"] = [call.for_template() for call in message.tool_calls]
         except (ValueError, RecursionError) as error:
             raise TokenizerError(
-                f"the arguments of a call in 'tool_calls' are not JSON: {error}"
+                f"the arguments of an earlier function call are not JSON: {error}"
             ) from error
     return told
 

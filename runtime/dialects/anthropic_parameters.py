@@ -79,7 +79,7 @@ class AnthropicMessage(Strict):
     """One turn of the conversation."""
 
     role: Literal["user", "assistant"]
-    content: str | Annotated[list[AnyBlock], Field(max_length=MAX_PARTS)]
+    content: str | Annotated[list[AnyBlock], Field(min_length=1, max_length=MAX_PARTS)]
 
 
 class CustomTool(Strict):

@@ -42,6 +42,12 @@ _BLOCKS: dict[BlockKind, tuple[Json, str, str]] = {
     "text": ({"type": "text", "text": ""}, "text_delta", "text"),
     "call": ({"type": "tool_use", "input": {}}, "input_json_delta", "partial_json"),
 }
+_ROLES = {  # of blocks that only one side can say
+    "thinking": "assistant",
+    "redacted_thinking": "assistant",
+    "tool_use": "assistant",
+    "tool_result": "user",
+}
 _EFFORTS = {"xhigh": "high", "max": "high"}  # the rest is named as chat templates name it
 
 
@@ -205,13 +211,28 @@ def _prompt_of(prompt: AnthropicPrompt) -> Json:
         system = prompt.system
         text = system if isinstance(system, str) else "\n".join(part.text for part in system)
         messages.append({"role": "system", "content": text})
-    for message in prompt.messages:
+    for index, message in enumerate(prompt.messages):
+        _require_own_blocks(message, where=f"messages[{index}]")
         messages += _turn(message)
     variables = dict.fromkeys(("enable_thinking", "thinking"), prompt.thinks)
     chat = {"model": prompt.model, "messages": messages, "chat_template_kwargs": variables}
     if prompt.usable_tools:
         chat["tools"] = [tool.as_function for tool in prompt.usable_tools]
     return chat
+
+
+def _require_own_blocks(message: AnthropicMessage, *, where: str) -> None:
+    """Raises ApiError for a block of the other role."""
+    for number, block in enumerate(() if isinstance(message.content, str) else message.content):
+        role = _ROLES.get(block.type, message.role)
+        if role != message.role:
+            param = f"{where}.content[{number}]"
+            raise ApiError(
+                message=f"{param!r} is a block of type {block.type!r} in a message of the "
+                f"{message.role}; such blocks belong to messages of the {role}",
+                param=param,
+                code="invalid_value",
+            )
 
 
 def _turn(message: AnthropicMessage) -> Iterator[Json]:

@@ -129,7 +129,7 @@ class Responses:
                     part = _content(block, block.text)
                     yield self._event(f"{name}.done", **place, text=block.text, **logprobs)
                     yield self._event("response.content_part.done", **place, part=part)
-                item = self._item(block, "completed")
+                item = self._item(block, self._status())
                 yield self._event("response.output_item.done", output_index=block.index, item=item)
             else:
                 yield self._event(f"{name}.delta", **place, delta=change.text, **logprobs)
@@ -167,7 +167,12 @@ class Responses:
             "incomplete_details": {"reason": cut_by or "max_output_tokens"}
             if status == "incomplete"
             else None,
-            "output": [self._item(block, status) for block in answer.blocks] if is_over else [],
+            "output": [
+                self._item(block, status if block is answer.blocks[-1] else "completed")
+                for block in answer.blocks
+            ]
+            if is_over
+            else [],
             "usage": self._usage() if is_over else None,
         }
 

@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # what only raises or words an error starts without pydantic
     from pydantic import ValidationError
 
 _PREFIX = "Value error, "  # before what our own validators say
+_AS_JSON = {"False": "false", "True": "true", "None": "null"}
 
 
 class StartRefused(Exception):
@@ -18,6 +19,9 @@ def complaint(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "model_type":  # pydantic names the class
         return "Input should be an object"
     message: str = problem["msg"]
+    if problem["type"] in ("literal_error", "none_required") and " or " not in message:
+        only = message.removeprefix("Input should be ")
+        return f"Only {_AS_JSON.get(only, only)} is supported"
     return message.removeprefix(_PREFIX)
 
 

@@ -7,9 +7,10 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from runtime.protocol.complaints import complaint
 from runtime.protocol.half_characters import half_character_in
@@ -81,7 +82,10 @@ class ApiError(Exception):
         self.retry_after_s = retry_after_s
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Name the parameter as the client's API does: `names` are those by ours."""
+        """Name the parameter as the client's API does: `names` are those by ours. An unknown one is
+        named as the client did."""
+        if self.code == "unknown_parameter":
+            return
         if (theirs := names.get(self.param or "")) is not None:
             self.message = self.message.replace(f"'{self.param}'", f"'{theirs}'")
             self.param = theirs
@@ -293,29 +297,61 @@ def _unknown_parameter(kind: type[BaseModel], name: str) -> ApiError:
 
 
 def _refusal(raw: dict[str, object], error: ValidationError) -> ApiError:
-    """The first complaint, as one sentence. Of a union's complaints all are given, unless one says
-    that something is not supported."""
+    """The first complaint, as one sentence. Of a union's complaints those are given that the type
+    of the value leads to, unless one says that something is not supported."""
     problems = error.errors(include_url=False, include_context=False)
     unsupported = [problem for problem in problems if problem["type"].startswith("unsupported_")]
     problems = unsupported[:1] or problems
     unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
-    first = (unknown or problems)[0]
-    param = _cut(_parameter_path(raw, first["loc"], is_missing=first["type"] == "missing"))
+    problems, place, value = _narrowed(raw, unknown[:1] or problems)
+    first = problems[0]
+    is_missing = first["type"] == "missing"
+    location = first["loc"] if is_missing else place
+    param = _cut(_parameter_path(raw, location, is_missing=is_missing))
     if unknown:
         message = f"unknown parameter {param!r}; remove it"
         return ApiError(message=message, param=param, code="unknown_parameter")
-    if first["type"] == "missing":
+    if is_missing:
         return _missing(param)
-    top = first["loc"][0]
-    expected = "; or ".join(
-        dict.fromkeys(complaint(problem) for problem in problems if problem["loc"][0] == top)
-    )
-    given = _cut(json.dumps(first["input"], ensure_ascii=False, default=str))
+    expected = "; or ".join(dict.fromkeys(map(complaint, problems)))
+    given = _cut(json.dumps(value, ensure_ascii=False, default=str))
     return ApiError(
         message=f"parameter {param!r} is {given}: {expected[0].lower()}{expected[1:]}",
         param=param,
         code="invalid_type" if first["type"].endswith("_type") else "invalid_value",
     )
+
+
+def _narrowed(
+    raw: object, problems: list[ErrorDetails]
+) -> tuple[list[ErrorDetails], tuple[int | str, ...], object]:
+    """The complaints about the value of the first one, its location and the value.
+
+    Of the branches of a union those are left that take values of its type, if any does.
+    """
+    value: Any = raw
+    depth = 0
+    while depth < len(problems[0]["loc"]):
+        part: Any = problems[0]["loc"][depth]
+        is_index = isinstance(value, list) and isinstance(part, int)
+        if is_index or (isinstance(value, dict) and part in value):
+            value = value[part]
+        else:  # pydantic's name of a branch, or what is missing
+            taken = [
+                one for one in problems if len(one["loc"]) > depth + 1 or not _is_mismatch(one)
+            ]
+            problems = taken or problems
+            part = problems[0]["loc"][depth]
+            if any(one["loc"][depth : depth + 1] != (part,) for one in problems):
+                break
+        problems = [one for one in problems if one["loc"][depth : depth + 1] == (part,)]
+        depth += 1
+    return problems, problems[0]["loc"][:depth], value
+
+
+def _is_mismatch(problem: ErrorDetails) -> bool:
+    """Whether the type takes no such values at all."""
+    return problem["type"].endswith(("_type", "literal_error"))
 
 
 def _cut(text: str) -> str:

@@ -180,11 +180,21 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(
 ) -> None:
     image = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
     impossible = {"type": "json_schema", "schema": {"$ref": "#"}}
+    call = {"type": "tool_use", "id": "a", "name": "weather", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "sunny"}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"messages": [{"role": "user", "content": [image]}]}, 'type "image" are not supported'),
         ({"messages": [*HI, {"role": "assistant", "content": "I"}]}, "last message"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"messages": [{"role": "user", "content": []}]}, r"messages\[0\].content' is \[\]: list"),
+        ({"messages": [{"role": "user", "content": [call]}]}, r"content\[0\]' is a block of type"),
+        (
+            {"messages": [*HI, {"role": "assistant", "content": [result]}, *HI]},
+            r"'messages\[1\].content\[0\]' is a block of type 'tool_result' in a message of the "
+            "assistant; such blocks belong to messages of the user",
+        ),
+        ({"extra_body": {"response_format": {}}}, "unknown parameter 'response_format'"),
         ({"extra_body": {"mcp_servers": []}}, "mcp_servers"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 5000}, "context"),
@@ -200,6 +210,9 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(
         with pytest.raises(sdk.NotFoundError) as missing:
             await client.messages.create(**{**ASKED, "model": "claude"})
         assert missing.value.body["error"]["type"] == "not_found_error"
+        with pytest.raises(sdk.APIStatusError, match=r"GET /v1/messages: .*; use POST") as method:
+            await client.get("/v1/messages", cast_to=object)
+        assert (method.value.status_code, method.value.body["type"]) == (405, "error")
 
     visited(visit)
 

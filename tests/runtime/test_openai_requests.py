@@ -219,7 +219,7 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         ({"temprature": 1}, "temprature", "unknown_parameter", "did you mean 'temperature'?"),
         ({"functions": []}, "functions", "unknown_parameter", "not supported by this server; use"),
         ({"audio": {}}, "audio", "unknown_parameter", "not supported by this server"),
-        ({"modalities": ["audio"]}, "modalities[0]", "invalid_value", "should be 'text'"),
+        ({"modalities": ["audio"]}, "modalities[0]", "invalid_value", "only 'text' is supported"),
         ({"add_generation_prompt": False}, "add_generation_prompt", "invalid_value", "is false"),
         ({"best_of": 2}, "best_of", "invalid_value", "is 2 and 'n' is 1"),
         ({"best_of": 3, "n": 2}, "best_of", "invalid_value", "the same value, or remove best_of"),
@@ -300,7 +300,7 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 1025}]},
             "messages[0].content",
-            "invalid_type",
+            "invalid_value",
             "at most 1024 items",
         ),
         (
@@ -315,7 +315,33 @@ def test_a_prompt_is_text_or_token_ids_bare_or_alone_in_a_list(
             "invalid_value",
             "'text', 'json_object' or 'json_schema'",
         ),
-        ({"stop": ["a"] * 33}, "stop", "invalid_type", "at most 32 items"),
+        ({"stop": ["a"] * 33}, "stop", "invalid_value", "at most 32 items"),
+        ({"stop": ["a", 1]}, "stop[1]", "invalid_type", "is 1: input should be a valid string"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text",
+            "missing_required_parameter",
+            "add it",
+        ),
+        (
+            {"tool_choice": {"type": "function"}},
+            "tool_choice.function",
+            "missing_required_parameter",
+            "add it",
+        ),
+        ({"tool_choice": "any"}, "tool_choice", "invalid_value", "or 'required'; or Input should"),
+        (
+            {"messages": [{"role": "user", "content": "x", "audio": {}}]},
+            "messages[0].audio",
+            "invalid_value",
+            "is {}: only null is supported",
+        ),
+        (
+            {"use_beam_search": True},
+            "use_beam_search",
+            "invalid_value",
+            "is true: only false is supported",
+        ),
         ({"response_format": "json"}, "response_format", "invalid_type", "should be an object"),
         ({"stop": {"a": 1}}, "stop", "invalid_type", 'is {"a": 1}: input should be a valid string'),
         (

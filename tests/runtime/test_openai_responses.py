@@ -59,6 +59,9 @@ def test_a_response_is_answered_whole_and_streamed(checkpoint: Path) -> None:
         assert cut.status == "incomplete"
         assert cut.incomplete_details is not None
         assert cut.incomplete_details.reason == "max_output_tokens"
+        async with client.responses.stream(model="tiny", input="hi", max_output_tokens=3) as stream:
+            done = [event async for event in stream if event.type == "response.output_item.done"]
+        assert [event.item.status for event in done] == ["incomplete"]
 
     with_client(checkpoint, visit)
 
@@ -108,7 +111,13 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(checkpoint: Path) -> 
     refused: list[tuple[dict[str, Any], str, str]] = [
         ({"previous_response_id": "resp_1"}, "previous_response_id", "nothing is stored"),
         ({"conversation": "conv_1"}, "conversation", "nothing is stored"),
-        ({"background": True}, "background", "False"),
+        ({"background": True}, "background", "only false is supported"),
+        ({"extra_body": {"max_tokens": 5}}, "max_tokens", "did you mean 'max_output_tokens'"),
+        ({"extra_body": {"messages": []}}, "messages", "unknown parameter 'messages'"),
+        ({"input": [{}]}, "input[0].role", "missing"),
+        ({"input": ["hi"]}, "input[0]", '"hi": input should be a valid dict'),
+        ({"input": [{"role": "user", "content": 5}]}, "input[0].content", "string; or Input"),
+        ({"tools": [tool], "tool_choice": {"type": "function"}}, "tool_choice.name", "missing"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]", '"web_search" are not supported'),
         ({"tools": [tool], "tool_choice": allowed}, "tool_choice", "allowed_tools"),
         ({"input": [{"role": "user", "content": [image]}]}, "input[0].content[0]", "input_image"),

@@ -193,7 +193,7 @@ def test_calls_and_their_answers_go_back_into_the_chat(tmp_path: Path) -> None:
         assert "rain" in prompt_of(h)
         for wrong in ("no json", "[" * 2000 + "]" * 2000, '{"city": "\\ud800"}'):
             chat[1]["tool_calls"][0]["function"]["arguments"] = wrong
-            with pytest.raises(openai.BadRequestError, match="'tool_calls' are not JSON"):
+            with pytest.raises(openai.BadRequestError, match="function call are not JSON"):
                 await client.chat.completions.create(model="tiny", messages=chat, tools=[WEATHER])
 
     visited(tmp_path, HERMES, "It rains.", visit)
