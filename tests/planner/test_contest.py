@@ -3,7 +3,7 @@
 import pytest
 from tiny_problems import tiny_problem
 
-from planner.objectives.contest import Contest
+from planner.objectives.contest import FINAL, Contest
 from planner.objectives.trial import Trials
 from planner.placers.base import NeverCancelled
 from planner.placers.replicas import place_replicas
@@ -37,11 +37,35 @@ def test_no_plan_is_judged_by_the_ramp_of_its_simulation(monkeypatch, left_s):
 
     monkeypatch.setattr(Trials, "simulation_s", lambda _, __, span, **___: span.lifetimes)
     monkeypatch.setattr(Trials, "simulated", recorded)
-    ranked = [
-        trials.estimated(place(PROBLEM), placer="")
-        for place in (place_separate_pipelines, place_replicas)
-    ]
+    ranked = _ranked(trials)
     stop = Stop(time_limit_s=left_s, cancel=NeverCancelled(), clock=lambda: 0.0)
     outcome = Contest(trials, seed=0).decide(ranked, [], neighbours=lambda _: (), stop=stop)
     assert (outcome.figures is None) == (not spans) == (left_s < 1.4)
     assert all(span.lifetimes >= 1.3 and span.warm_up >= 0.6 for span in spans)
+
+
+def test_a_leader_whose_final_takes_too_long_does_not_lose_to_a_worse_plan(monkeypatch):
+    """The worse one serves fewer requests at once, so that its simulation ends in time."""
+    trials, finals = Trials(PROBLEM, PlanOptions()), []
+    simulated = Trials.simulated
+
+    def too_late_for_leader(self, trial, *, seeds, span, is_in_time):
+        if span == FINAL:
+            finals.append(trial)
+            if trial is finals[0]:
+                return None
+        return simulated(self, trial, seeds=seeds, span=span)
+
+    monkeypatch.setattr(Trials, "simulated", too_late_for_leader)
+    ranked = _ranked(trials)
+    stop = Stop(time_limit_s=10.0, cancel=NeverCancelled(), clock=lambda: 0.0)
+    outcome = Contest(trials, seed=0).decide(ranked, [], neighbours=lambda _: (), stop=stop)
+    assert len(finals) == len(ranked)
+    assert outcome.trial is finals[0]
+
+
+def _ranked(trials):
+    return [
+        trials.estimated(place(PROBLEM), placer="")
+        for place in (place_separate_pipelines, place_replicas)
+    ]
