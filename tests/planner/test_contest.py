@@ -46,15 +46,15 @@ def test_no_plan_is_judged_by_the_ramp_of_its_simulation(monkeypatch, left_s):
 
 def test_a_leader_whose_final_takes_too_long_does_not_lose_to_a_worse_plan(monkeypatch):
     """The worse one serves fewer requests at once, so that its simulation ends in time."""
-    trials, finals = Trials(PROBLEM, PlanOptions()), []
+    trials, finals, in_heat = Trials(PROBLEM, PlanOptions()), [], {}
     simulated = Trials.simulated
 
     def too_late_for_leader(self, trial, *, seeds, span, is_in_time):
-        if span == FINAL:
-            finals.append(trial)
-            if trial is finals[0]:
-                return None
-        return simulated(self, trial, seeds=seeds, span=span)
+        if span != FINAL:
+            in_heat[id(trial)] = simulated(self, trial, seeds=seeds, span=span)
+            return in_heat[id(trial)]
+        finals.append(trial)
+        return None if trial is finals[0] else in_heat[id(trial)]
 
     monkeypatch.setattr(Trials, "simulated", too_late_for_leader)
     ranked = _ranked(trials)
