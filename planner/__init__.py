@@ -50,7 +50,12 @@ if TYPE_CHECKING:  # every name of the front; see `_MODULE_OF`
     from planner.domain.option import Option, OptionField, options_of
     from planner.domain.placement import LayerRange, Placement
     from planner.domain.plan import Incumbent, Plan
-    from planner.domain.plan_forecast import Objective, PlanForecast, SimulatedFigures
+    from planner.domain.plan_forecast import (
+        DEMAND_MET,
+        Objective,
+        PlanForecast,
+        SimulatedFigures,
+    )
     from planner.domain.problem import Problem, Workload
     from planner.domain.profile import ComputeProfile
     from planner.domain.rules import InvalidRules, PlacementRules

@@ -5,7 +5,7 @@ from typing import Literal
 
 from helixweb.charts.chart import UNKNOWN, tokens_per_s
 from helixweb.words import gettext, gettext_noop
-from planner import Objective
+from planner import DEMAND_MET, Objective
 
 # What a run makes large: an objective, or the flow that is left when the worst node is lost.
 Goal = Objective | Literal["survival"]
@@ -26,8 +26,6 @@ AXIS_UNITS: dict[Goal, str] = {
     "fewest_nodes": gettext_noop("nodes left idle"),
     "survival": gettext_noop("tokens/s"),
 }
-# From this value on "fewest_nodes" counts the nodes it spares (planner.objectives.goal).
-_NOTHING_SPARED = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +55,7 @@ def objective_figure(
     if goal == "fewest_nodes":
         unit = gettext_noop("idle; the demand is met")
         if value is not None:
-            plotted = max(0.0, value - _NOTHING_SPARED)
+            plotted = max(0.0, value - DEMAND_MET)
             text = f"{plotted:.0f}"
         if value is not None and value < 1:
             text, unit = f"{value:.0%}", gettext_noop("of the demand is met; no node is idle")

@@ -6,6 +6,7 @@ from pathlib import Path
 from planner.commands.drawing import FAINT, INK, RED, Drawing, colours_by_name
 from planner.commands.files import check_writable, read_plan_of, read_problem
 from planner.domain.cluster import SINK, SOURCE
+from planner.domain.errors import PlannerError
 from planner.domain.flow import Flow
 from planner.domain.placement import Placement
 from planner.domain.problem import Problem
@@ -23,6 +24,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
+    if parsed.output.suffix.lower() != ".svg":
+        raise PlannerError(f"{parsed.output}: pictures are SVG; name a file that ends in .svg")
     check_writable(parsed.output)
     problem = read_problem(parsed.problem)
     plan = read_plan_of(problem, parsed.plan)

@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from planner.commands.files import read_plan_of
+from planner.commands.forecasts import value_text
 from planner.commands.options import (
     add_objective_options,
     add_plan_options,
     plan_options,
     timed_problem,
-    unit_of,
 )
 from planner.commands.progress import Interrupt
 from planner.explanation import MarginalValue, explain_min_cut, marginal_values
@@ -42,13 +42,14 @@ def run(parsed: argparse.Namespace) -> None:
         print(sentence if number == 0 else f"  {sentence}")
     worst = survival(problem, kept, options=options)
     if worst.worst_node:
-        print(f"Without {worst.worst_node}, the worst loss: {worst.value:.1f}{unit_of(options)}")
+        left = value_text(options.objective, worst.value)
+        print(f"Without {worst.worst_node}, the worst loss: {left}")
     interrupt = Interrupt()
     with interrupt.listening():
         values = marginal_values(
             problem, kept, options=options, search_s=parsed.search, cancel=interrupt
         )
-    print(f"Values below are by the objective {options.objective!r}{unit_of(options)}:")
+    print(f"Values by the objective {options.objective!r}:")
     print(f"{'one more unit':<{_LABEL_WIDTH}}{'layers kept':>13}{'replanned':>13}{'gain':>9}")
     for value in values:
         print(_row(value))

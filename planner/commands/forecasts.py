@@ -2,9 +2,22 @@
 
 from collections.abc import Iterator
 
-from planner.domain.plan_forecast import Percentiles, PlanForecast
+from planner.domain.plan_forecast import DEMAND_MET, Objective, Percentiles, PlanForecast
 
 _NO_TIME_OR_ROOM = "no time was left, or no request of such lengths fits"
+
+
+def value_text(objective: Objective, value: float) -> str:
+    """A value of the objective, as in PlanForecast, with its unit."""
+    if objective == "fewest_nodes":
+        if value < 1:
+            return f"{value:.3g} of the demand, by all nodes"
+        return f"the demand is met, idle nodes: {value - DEMAND_MET:.0f}"
+    units = {
+        "flow": "tokens/s",
+        "cost": "million decode tokens per unit of price",
+    }
+    return f"{value:.4g} {units.get(objective, 'decode tokens/s')}"
 
 
 def forecast_lines(
@@ -15,8 +28,8 @@ def forecast_lines(
     `not_simulated` is the reason to print for a forecast without a simulation.
     """
     yield (
-        f"forecast for {forecast.objective!r} ({forecast.value:.4g}), {forecast.timing} layer "
-        f"times, prompts of {forecast.mean_prompt_tokens:g} and outputs of "
+        f"forecast for {forecast.objective!r}: {value_text(forecast.objective, forecast.value)}; "
+        f"{forecast.timing} layer times, prompts of {forecast.mean_prompt_tokens:g} and outputs of "
         f"{forecast.mean_output_tokens:g} tokens on average"
     )
     bound = forecast.upper_bound

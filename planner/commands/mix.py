@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from planner.commands.files import check_writable, write_plan
+from planner.commands.forecasts import value_text
 from planner.commands.options import (
     add_objective_options,
     add_search_options,
     plan_options,
     timed_problem,
-    unit_of,
 )
 from planner.commands.progress import Interrupt
 from planner.domain.errors import InvalidProblem
@@ -53,15 +53,17 @@ def run(parsed: argparse.Namespace) -> None:
         ModelShare(problem=problem, weight=weight)
         for problem, weight in zip(problems, weights, strict=True)
     )
-    interrupt, unit = Interrupt(), unit_of(options)
+    interrupt = Interrupt()
     with interrupt.listening():
         mix = plan_models(shares, options=options, cancel=interrupt)
     for output, plan in zip(outputs, mix.plans, strict=True):
         write_plan(output, plan)
-        print(f"{output}: {served_by(plan):.1f}{unit} on {len(plan.placement.layers)} nodes")
+        served = value_text(options.objective, served_by(plan))
+        print(f"{output}: {served} on {len(plan.placement.layers)} nodes")
     bound = mix.level_bound_tokens_per_s
     most = "no bound is known" if bound is None else f"at most {bound:.1f} is possible"
-    print(f"least {options.objective} / weight: {mix.level_tokens_per_s:.1f}{unit}, {most}")
+    least = value_text(options.objective, mix.level_tokens_per_s)
+    print(f"least {options.objective} / weight: {least}, {most}")
 
 
 def _weights(text: str | None, *, count: int) -> list[float]:

@@ -121,12 +121,6 @@ def timed_problem(parsed: argparse.Namespace, path: Path | None = None) -> Probl
     )
 
 
-def unit_of(options: PlanOptions) -> str:
-    """The unit of the objective's values, where they have one."""
-    units = {"flow": " tokens/s", "decode": " decode tokens/s", "latency": " decode tokens/s"}
-    return units.get(options.objective, "")
-
-
 def add_timing_options(group: argparse._ArgumentGroup) -> None:
     """Files that `timed_problem` reads."""
     group.add_argument(

@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 from planner.commands.files import check_writable, read_plan, write_plan
-from planner.commands.forecasts import forecast_lines
+from planner.commands.forecasts import forecast_lines, value_text
 from planner.commands.options import (
     add_method_options,
     add_objective_options,
     add_plan_options,
     plan_options,
     timed_problem,
-    unit_of,
 )
 from planner.commands.progress import FORECAST, Interrupt, shown_progress
 from planner.domain.placement import Placement
@@ -142,7 +141,7 @@ def _robust_plan(
         if bound > 0:
             limit = f"at most {bound:.1f} can (gap {1 - reached / bound:.1%})"
     print(
-        f"{reached:.4g}{unit_of(options)} survive the loss of any one node "
+        f"{value_text(options.objective, reached)} survive the loss of any one node "
         f"(worst: {robust.survival.worst_node or 'none'}); {limit}",
         file=sys.stderr,
     )

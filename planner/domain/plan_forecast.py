@@ -7,6 +7,9 @@ from planner.domain.limits import POSITIVE
 from planner.domain.serving_policy import ServingPolicy
 
 Objective = Literal["decode", "flow", "latency", "cost", "fewest_nodes"]
+# Values of "fewest_nodes" are the served share of a demand; where it is met, this and the number of
+# idle nodes.
+DEMAND_MET = 2.0
 # Percentile of requests that must meet latency limits: the median, or all but the slowest 5 %.
 LimitPercentile = Literal["p50", "p95"]
 
@@ -58,7 +61,8 @@ class SimulatedFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanForecast:
-    """`value` is what the objective made large: tokens/s, or million tokens per unit of price.
+    """`value` is what the objective made large: tokens/s, million tokens per unit of price, or as
+    DEMAND_MET says.
 
     `timing` is "measured" or "derived" (`planner.timing`). Lengths are those of the workload,
     spread like published conversations. `simulated` is None where the time limit left no time, or

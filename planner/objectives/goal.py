@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
-from planner.domain.plan_forecast import LimitPercentile, Objective
+from planner.domain.plan_forecast import DEMAND_MET, LimitPercentile, Objective
 from planner.domain.problem import Problem
 from planner.placers.base import InvalidOptions
 from planner.plan_options import PlanOptions
@@ -83,7 +83,7 @@ class FewestNodes(Goal):
 
     def value(self, decode_tokens_per_s: float, *, used: tuple[str, ...], nodes: int) -> float:
         share = decode_tokens_per_s / self.demand_tokens_per_s
-        return share if share < 1 else 1.0 + (nodes - len(used) + 1)
+        return share if share < 1 else DEMAND_MET + nodes - len(used)
 
 
 def goal_for(problem: Problem, options: PlanOptions) -> Goal:

@@ -132,6 +132,7 @@ def test_solve_replaces_an_old_plan(problem_path, tmp_path):
         (["solve", "{problem}", "--output", "{tmp}/o", "--objective", "x"], ["invalid choice"]),
         (["solve", "{problem}", "--output", "{tmp}/o", "--start", "{broken}"], ["broken.json"]),
         (["explain", "{problem}", "{tmp}/absent"], ["absent", "No such file"]),
+        (["draw", "{problem}", "{broken}", "--output", "{tmp}/o.png"], ["o.png", ".svg"]),
         (["replan", "{problem}", "{broken}", "--output", "{tmp}/o"], ["broken.json: line 1"]),
         (["compare", "{broken}"], ["broken.json: line 1"]),
         (["compare", "{problem}", "--placements", "{broken}"], ["broken.json: line 1"]),
@@ -551,3 +552,15 @@ def test_an_objective_that_lacks_what_it_needs_is_refused(
     output = tmp_path / "plan.json"
     assert main(["solve", str(problem_path), "--output", str(output), *options]) == 2
     assert word in only_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("demand", "said"), [("1e9", "of the demand"), ("1e-3", "the demand is met, idle nodes: {}")]
+)
+def test_a_plan_of_fewest_nodes_says_whether_its_demand_is_met(
+    problem_path, tmp_path, capsys, demand, said
+):
+    asked = ["--objective", "fewest_nodes", "--demand", demand]
+    plan = solved(problem_path, tmp_path / "plan.json", *asked)
+    idle = len(PROBLEM.cluster.nodes) - len(plan.placement.layers)
+    assert said.format(idle) in capsys.readouterr().out
