@@ -46,19 +46,23 @@ class LengthStatistics:
 
 
 @cache
-def _published_sample() -> LengthStatistics:
-    return LengthStatistics.of(itertools.islice(published_lengths(_SAMPLE_SEED), _SAMPLES))
+def _published_sample() -> tuple[LengthStatistics, float]:
+    """Statistics, and the mean prompt tokens of a request in flight."""
+    pairs = list(itertools.islice(published_lengths(_SAMPLE_SEED), _SAMPLES))
+    prompts = sum(pair.output_tokens * pair.prompt_tokens for pair in pairs)
+    return LengthStatistics.of(pairs), prompts / sum(pair.output_tokens for pair in pairs)
 
 
 def lengths_like_published(workload: Workload) -> LengthStatistics:
     """The workload's means, spread and correlated like the published conversations'."""
-    sample = _published_sample()
-    # Reservations are part prompt, part output: scale both parts by their own means.
-    outputs = sample.reserved_tokens - sample.prompt_tokens
+    sample, prompts = _published_sample()
+    # Reservations are part prompt, part output: scale each part as its own mean.
+    outputs = sample.reserved_tokens - prompts
+    prompts *= workload.mean_prompt_tokens / sample.prompt_tokens
+    outputs *= workload.mean_output_tokens / sample.output_tokens
     return LengthStatistics(
         prompt_tokens=workload.mean_prompt_tokens,
         output_tokens=workload.mean_output_tokens,
-        reserved_tokens=workload.mean_prompt_tokens
-        + outputs * workload.mean_output_tokens / sample.output_tokens,
+        reserved_tokens=prompts + outputs,
         squared_ratio=sample.squared_ratio,
     )

@@ -1,5 +1,6 @@
 """The estimate: the same by a second text, right where it can be worked out by hand."""
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -17,10 +18,11 @@ from planner.domain.problem import Problem, Workload
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
 from planner.estimate.estimate import Estimate, Estimator
 from planner.estimate.fixed_point import sustained
-from planner.estimate.lengths import LengthStatistics
+from planner.estimate.lengths import LengthStatistics, lengths_like_published
 from planner.estimate.load import OUTSIDE, Load, Tables, loads_of
 from planner.objectives.trial import Span, Trials
 from planner.plan_options import PlanOptions
+from planner.workload.lengths import scaled_lengths
 from planner.workload.request import Lengths
 
 TIMES = LayerTimes(prompt=((250.0, 0.010),), decode=((2.0, 0.004), (100.0, 0.02)))
@@ -208,6 +210,14 @@ def test_requests_in_flight_are_longer_than_requests():
     reserved = (10 * 30 + 30 * 120 + 10**2 / 2) / 2 / 20
     assert found.reserved_tokens == pytest.approx(reserved)
     assert math.isclose(found.squared_ratio, (100 + 10000) / 2 / 55**2)
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(750, 240), (40, 400), (2000, 50)])
+def test_reservations_scale_with_both_means(prompt, output):
+    workload = Workload(mean_prompt_tokens=prompt, mean_output_tokens=output)
+    drawn = LengthStatistics.of(itertools.islice(scaled_lengths(workload, seed=3), 20_000))
+    expected = pytest.approx(drawn.reserved_tokens, rel=0.02)
+    assert lengths_like_published(workload).reserved_tokens == expected
 
 
 def test_straight_from_last_to_first_a_token_is_spared_the_way_by_the_coordinator():
