@@ -203,14 +203,11 @@ class TrialTuning:
 class ServedBoundTuning:
     """Of `planner/bounds/served.py`."""
 
-    # Few and wide classes first; those that bind are divided until LEAST_RATIO.
-    RATES, SECONDS = 6, 17  # how often classes are doubled at first
-    LEAST_RATIO = 1.003  # of the ends of a class at last
-    # Divisions in a row that gain so little end a search: het42's after 3.4 CPU s at 2177, where
-    # 10 s would prove 2164.
+    # Few and wide classes first, each twice as wide as the one before; those in use are divided
+    # until LEAST_RATIO of their ends.
+    SECONDS, PARTS, LEAST_RATIO = 17, 4, 1.003
+    # Divisions in a row that gain so little end a search.
     IDLE, LEAST_GAIN = 3, 1e-3
-    # Golden sections of a price: each narrows it to 0.618, 24 to a hundred thousandth.
-    PRICES, GOLDEN = 24, 0.382
     # Of column generation; ends programs that rounding keeps from their end.
     MOST_ROUNDS = 200
     PRECISION = 1e-4  # of a program

@@ -16,6 +16,7 @@ from tiny_problems import all_placements, tiny_problem
 
 from planner.balanced_flow import balanced_flow
 from planner.bounds.served import served_bounds_tokens_per_s
+from planner.domain.layer_times import LayerTimes
 from planner.domain.problem import Workload
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import PUBLISHED_POLICY, RUNTIME_POLICY
@@ -157,6 +158,71 @@ def test_no_placement_by_chance_is_estimated_or_simulated_to_serve_more():
                     options=SimulationOptions(warm_up_s=3.0, window_s=6.0),
                 )
                 assert forecast.decode_tokens_per_s <= bound
+
+
+def simulated_tokens_per_s(problem, placement, *, warm_up_s, window_s):
+    forecast = simulate(
+        problem,
+        placement=placement,
+        routing_weights=even_weights(
+            placement, num_layers=problem.model.num_layers, partial_inference=False
+        ),
+        demand=Backlog(lengths=lengths_of(problem, 1), prompts_in_flight=1000),
+        policy=RUNTIME_POLICY,
+        partial_inference=False,
+        options=SimulationOptions(warm_up_s=warm_up_s, window_s=window_s),
+    )
+    return forecast.decode_tokens_per_s
+
+
+def test_a_fast_and_a_slow_node_behind_one_serve_no_more_together():
+    """Of 28 requests behind the fast one a token takes 0.05 s, of 365 behind the slow one 0.6 s."""
+    problem = cluster_problem(
+        [(0.001, 0.002), (0.001, 0.04), (0.001, 0.4)], num_layers=2, bandwidth_bytes_per_s=1e8
+    )
+    figures = ((0.002, 0.06, 1e7), (0.04, 0.08, 3e3), (0.4, 0.8, 4e4))
+    problem = replace(
+        problem,
+        workload=Workload(mean_prompt_tokens=20, mean_output_tokens=60),
+        compute_profiles={
+            node.compute_profile: replace(
+                problem.profile_of(node.name),
+                max_layers=1,
+                kv_capacity_token_layers=(room,),
+                layer_times=LayerTimes(
+                    prompt=((100.0, 1e-4),), decode=((1.0, few_s), (1000.0, many_s))
+                ),
+            )
+            for node, (few_s, many_s, room) in zip(problem.cluster.nodes, figures, strict=True)
+        },
+    )
+    placement = placed((0, 1), (1, 2), (1, 2))
+    flow = balanced_flow(problem, placement, partial_inference=True)
+    estimate = Estimator(problem, policy=RUNTIME_POLICY).of(placement, flow)
+    bound = bound_of(problem)
+    assert 0.6 * bound < estimate.decode_tokens_per_s <= bound
+    assert simulated_tokens_per_s(problem, placement, warm_up_s=40.0, window_s=20.0) <= bound
+
+
+@pytest.mark.parametrize(("nodes", "least"), [(1, 0.5), (2, 0.8)])
+def test_copies_of_what_arrives_are_charged(nodes, least):
+    """They take most of a chain's steps, and decodes of a node with the whole model have none."""
+    problem = cluster_problem(
+        [(0.002, 0.002)] * nodes, num_layers=nodes, bandwidth_bytes_per_s=1e12, kv_token_layers=5e3
+    )
+    problem = replace(
+        problem,
+        workload=Workload(mean_prompt_tokens=10, mean_output_tokens=100),
+        model=replace(problem.model, activation_bytes_per_token=1e6),
+        compute_profiles={
+            name: replace(profile, max_layers=1)
+            for name, profile in problem.compute_profiles.items()
+        },
+    )
+    bound = bound_of(problem)
+    ranges = [(number, number + 1) for number in range(nodes)]
+    served = simulated_tokens_per_s(problem, placed(*ranges), warm_up_s=20.0, window_s=40.0)
+    assert least * bound < served <= CHANCE * bound
 
 
 def test_scarce_room_and_fewer_nodes_lower_the_bound():
