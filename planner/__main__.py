@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"planner: {_one_line(error)}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
-        print("planner: interrupted before there was a plan", file=sys.stderr)
+        print("planner: interrupted before there was a result", file=sys.stderr)
         return EXIT_INTERRUPTED
     return EXIT_OK
 

@@ -320,7 +320,7 @@ def test_ctrl_c_before_there_is_a_plan_is_one_line_and_exit_code_130(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert err == "planner: interrupted before there was a plan\n"
+    assert err == "planner: interrupted before there was a result\n"
 
 
 def test_ctrl_c_while_commands_are_imported_is_no_traceback(monkeypatch, capsys):
@@ -329,7 +329,7 @@ def test_ctrl_c_while_commands_are_imported_is_no_traceback(monkeypatch, capsys)
 
     monkeypatch.setattr("planner.__main__._commands", interrupted)
     assert main(["solve"]) == 130
-    assert only_line(capsys.readouterr().err) == "planner: interrupted before there was a plan"
+    assert only_line(capsys.readouterr().err) == "planner: interrupted before there was a result"
 
 
 def solved(problem_path, output, *options):
