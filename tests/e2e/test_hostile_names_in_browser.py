@@ -24,7 +24,7 @@ def test_no_name_is_markup_in_a_chart_that_is_drawn(
     browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
     charts = charts_of(copy.deepcopy(TINY_PROBLEM), name=NAME)
-    figures = {f"chart-{number}": chart.figure for number, chart in enumerate(charts)}
+    figures = {f"chart-{number}": chart.figure for number, chart in enumerate(charts.values())}
     open_page(browser, tmp_path, figures, apart_px=0)
     assert browser.execute_script(TAKEN) == []
     assert browser.execute_script(SHOWN), "names are to be seen, as text"

@@ -1,5 +1,6 @@
 """What tests look for in answers, in texts and in rows, and who looks."""
 
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,11 @@ def shows(answer: Any, *words: str) -> None:
 def contains(text: Any, *words: Any) -> None:
     for word in words:
         assert word in text, f"{word!r} is not in {text!r}"
+
+
+def tight(html: str) -> str:
+    """The markup without the whitespace that depends on how templates are indented."""
+    return re.sub(r" ?(<[^<>]*>) ?", r"\1", " ".join(html.split()))
 
 
 def fresh(row: Any) -> Any:

@@ -93,14 +93,13 @@ class FakeProcess:
         token = joining.create_join_token(cluster, self.role, user).secret
         self.join(token)
 
+    def registration(self, token: str) -> dict[str, Any]:
+        """What it sends to join."""
+        who = {"role": self.role, "node_uuid": self.uuid, "name": self.name}
+        return {"join_token": token, **who, **self.identity}
+
     def join(self, token: str) -> RegisterReply:
-        answer = self.http.post(
-            "/api/v1/agent/register",
-            {
-                "join_token": token, "role": self.role, "node_uuid": self.uuid,
-                "name": self.name, **self.identity,
-            },
-        )  # fmt: skip
+        answer = self.http.post("/api/v1/agent/register", self.registration(token))
         assert answer.status_code == 201, answer.content
         reply = RegisterReply.model_validate_json(answer.content)
         self.http.credentials(HTTP_AUTHORIZATION=f"Bearer {reply.credential}")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,11 +15,13 @@ from docs.examples.webhook_receiver import came_from_the_site
 from helixweb.alerting import deliveries, sending, services, tasks
 from helixweb.alerting.kinds import DEFAULTS, Kind
 from helixweb.alerting.models import Alert, AlertRule, Channel, Delivery, Silence
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.jobs import LostLease
 from helixweb.common.models import Event
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import records
 from helixweb.monitoring.models import MetricSample
+from tests.certificate import write_certificate
 from tests.helixweb.looking import fresh, statements
 from tests.helixweb.metric_samples import bare_sample
 
@@ -176,15 +178,13 @@ def test_a_slow_link_a_bad_deployment_and_a_stale_plan_fire(site: Site, user: An
 def test_keys_and_certificates_that_run_out_fire(
     site: Site, user: Any, settings: Any, tmp_path: Any
 ) -> None:
-    from helixweb.common.api_keys import create_api_key
-
     soon = site.now + timedelta(days=3)
     create_api_key(name="chat", user=user, scopes=["serve"], expires_at=soon)
     site.rule(Kind.KEY_EXPIRES)
     site.look()
     assert "runs out in 3.0 days" in Alert.unscoped.get().said["text"]
     certificate = tmp_path / "site.pem"
-    certificate.write_bytes(self_signed(until=soon))
+    write_certificate(certificate, tmp_path / "key.pem", host="helix.example")
     settings.HELIX_TLS_CERTIFICATE = str(certificate)
     site.rule(Kind.CERTIFICATE_EXPIRES, enabled=True)
     site.look()
@@ -192,24 +192,6 @@ def test_keys_and_certificates_that_run_out_fire(
     certificate.write_text("no certificate")
     site.later(5).look()  # said in the log; what was known stays
     assert Alert.unscoped.filter(subject="certificate of the site", state="firing").exists()
-
-
-def self_signed(*, until: datetime) -> bytes:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "helix.example")])
-    made = x509.CertificateBuilder(
-        issuer_name=name,
-        subject_name=name,
-        public_key=key.public_key(),
-        serial_number=7,
-        not_valid_before=until - timedelta(days=9),
-        not_valid_after=until,
-    ).sign(key, hashes.SHA256())
-    return made.public_bytes(serialization.Encoding.PEM)
 
 
 def firing(site: Site) -> Alert:

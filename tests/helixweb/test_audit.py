@@ -16,7 +16,17 @@ from helixweb.common.models import ApiKey, SessionOfUser
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node
 from helixweb.inventory.services import joining, records
 from helixweb.operations import first_start
-from tests.helixweb.looking import answered, api_of, browser_of, denied, fresh, program, shows
+from tests.helixweb.looking import (
+    answered,
+    api_of,
+    browser_of,
+    contains,
+    denied,
+    fresh,
+    program,
+    program_of,
+    shows,
+)
 from tests.helixweb.process_doubles import FakeAgent
 
 ADDRESS = "192.0.2.5"
@@ -263,19 +273,12 @@ def test_what_is_hostile_gets_a_clear_4xx_and_changes_nothing(
         assert Change.unscoped.filter(action="refused").exists()
 
 
-@pytest.mark.parametrize("ended", ["expired", "revoked", "owner kept out"])
-def test_a_key_that_has_ended_is_refused_and_told(user: Any, ended: str, api: APIClient) -> None:
+def test_a_key_that_has_expired_is_refused_and_logged(user: Any) -> None:
     key = create_api_key(name="k", user=user, scopes=["read", "write"])
-    changes = {
-        "expired": {"expires_at": "2020-01-01T00:00:00Z"},
-        "revoked": {"revoked_at": "2020-01-01T00:00:00Z"},
-    }
-    if ended in changes:
-        ApiKey.objects.update(**changes[ended])
-    else:
-        user.is_active = False
-        user.save()
-    answered(program(key.secret).post("/api/v1/clusters/", {"name": "new"}), 401)
+    ApiKey.objects.update(expires_at="2020-01-01T00:00:00Z")
+    refused = answered(program(key.secret).post("/api/v1/clusters/", {"name": "new"}), 401)
+    assert refused["Content-Type"] == "application/problem+json"
+    assert refused["WWW-Authenticate"] == "Bearer"
     assert not Cluster.unscoped.exists()
     line = newest(kind="credential")
     assert line.name == f"hlx_{key.key}…"[:17]
@@ -300,3 +303,36 @@ def test_the_log_is_read_only_and_exported_with_its_filters(
         ("tower", "changed"),
     }
     assert "mini" not in browser.get("/changes/?request_id=none").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("scope", "reading", "writing"), [("read", 200, 403), ("write", 403, 201), ("serve", 403, 403)]
+)
+def test_a_scope_allows_what_it_says(user: Any, scope: str, reading: int, writing: int) -> None:
+    client = program_of(user, scope)
+    assert client.get("/api/v1/clusters/").status_code == reading
+    assert client.post("/api/v1/clusters/", {"name": "new"}).status_code == writing
+
+
+def test_nobody_revokes_the_key_of_another(user: Any, django_user_model: Any) -> None:
+    client = program_of(user, "read")
+    stranger = browser_of(django_user_model.objects.create_user("eve"))
+    answered(stranger.post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke"), 404)
+    assert client.get("/api/v1/clusters/").status_code == 200
+    for _ in range(2):
+        browser_of(user).post(f"/settings/api-keys/{ApiKey.objects.get().pk}/revoke")
+    assert Change.unscoped.filter(kind="apikey", text="revoked").count() == 1
+
+
+def test_a_new_key_is_shown_once_and_kept_as_its_hash(browser: Client) -> None:
+    page = browser.post("/settings/api-keys/", {"name": "laptop", "scopes": ["read"]})
+    key = ApiKey.objects.get()
+    shows(page, f"hlx_{key.key}.")
+    assert "no-store" in page.headers["Cache-Control"]
+    assert f"hlx_{key.key}." not in browser.get("/settings/api-keys/").content.decode()
+
+
+def test_a_key_without_a_scope_is_not_made_and_its_name_is_kept(browser: Client) -> None:
+    page = answered(browser.post("/settings/api-keys/", {"name": "laptop"}), 422)
+    contains(page.content.decode(), "Choose at least one.", 'value="laptop"')
+    assert not ApiKey.objects.exists()

@@ -156,12 +156,16 @@ def rewritten(path: Path, **members: bytes | None) -> None:
             new.writestr(name, value)
 
 
+def change_manifest(path: Path, old: bytes, new: bytes) -> None:
+    with zipfile.ZipFile(path) as file:
+        manifest = file.read("manifest.json").replace(old, new)
+    rewritten(path, **{"manifest.json": manifest})
+
+
 def test_a_manifest_that_was_changed_is_refused(tmp_path: Path, seal: Seal) -> None:
     path = tmp_path / "site.helix"
     write(path, seal=seal)
-    with zipfile.ZipFile(path) as old:
-        manifest = old.read("manifest.json").replace(b'"rows": 2', b'"rows": 1')
-    rewritten(path, **{"manifest.json": manifest})
+    change_manifest(path, b'"rows": 2', b'"rows": 1')
     with pytest.raises(WrongPassphrase, match="changed"):
         read(path, passphrase="correct horse")
 
@@ -197,9 +201,7 @@ def test_what_is_no_backup_is_refused_by_its_name(backup: Path, tmp_path: Path) 
 def test_another_format_and_newer_migrations_are_refused_with_what_to_install(
     old: bytes, new: bytes, told: str, backup: Path
 ) -> None:
-    with zipfile.ZipFile(backup) as file:
-        manifest = file.read("manifest.json").replace(old, new)
-    rewritten(backup, **{"manifest.json": manifest})
+    change_manifest(backup, old, new)
     with pytest.raises(NoBackup, match=told):
         read(backup)
 

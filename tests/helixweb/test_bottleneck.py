@@ -1,15 +1,24 @@
-"""What limits a cluster is named rightly, from made-up loads."""
+"""What limits a cluster is named: from made-up loads, and from what processes report."""
 
 import re
+import time
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
+from django.test import Client
 from django.utils import translation
+from rest_framework.test import APIClient
 
 from helixweb.monitoring.bottleneck import Finding, Limit, bottleneck
 from helixweb.monitoring.cluster_load import QUEUED_S, LinkLoad, Load, NodeLoad
-from tests.helixweb.looking import contains
+from helixweb.monitoring.models import MetricSample
+from planner.serialization import plan_from_dict
+from runtime.protocol.phases import Phase
+from tests.helixweb.looking import contains, statements
+from tests.helixweb.process_doubles import STATS, FakeCluster
 
 NAMES = ("a100", "l4", "t4")
 CAPACITIES = {"a100": 1000.0, "l4": 400.0, "t4": 200.0}
@@ -283,3 +292,66 @@ def test_a_link_that_answers_nothing_is_named_before_all_but_silent_nodes() -> N
 def test_of_slow_links_the_one_farthest_below_the_plan_is_named() -> None:
     worse = link(name="l4 → t4", measured_bytes_per_s=1e6)
     assert find_link(link(), worse).subject == "l4 → t4"
+
+
+pytestmark = pytest.mark.usefixtures("time_stands_still")
+
+
+@pytest.fixture
+def joined(joined: FakeCluster) -> FakeCluster:
+    joined.deploy()
+    return joined
+
+
+def serve(
+    joined: FakeCluster, *, slow: str = "", full: str = "", steps: int = 7, **report: Any
+) -> None:
+    """Two heartbeats and reports, two seconds apart; every node computes half of the time.
+
+    Tokens are as many as the plan takes nodes to be capable of; the slow one makes half as many
+    and computes all the time.
+    """
+    flows = plan_from_dict(joined.plan.document).flow.nodes
+    for seconds in (100, 102):
+        MetricSample.unscoped.update(second=F("second") - 2, at=F("at") - timedelta(seconds=2))
+        for name, agent in joined.used_agents.items():
+            share, speed = (1.0, 0.5) if name == slow else (0.5, 1.0)
+            tokens = share * speed * flows[name].capacity_tokens_per_s * seconds
+            stage = STATS.model_copy(
+                update={
+                    "uptime_s": float(seconds),
+                    "busy_s_total": share * seconds,
+                    "prompt_tokens_total": 0,
+                    "decode_tokens_total": int(tokens),
+                    "steps_total": steps,
+                    "kv_pages_used": 97 if name == full else 10,
+                }
+            )
+            agent.beat(Phase.READY, generation=1, stage=stage.model_dump(mode="json"))
+        joined.coordinator.report(**report)
+
+
+def test_the_page_and_rest_name_a_node_at_half_speed(
+    joined: FakeCluster, browser: Client, api: APIClient
+) -> None:
+    slow = min(joined.used_agents)
+    serve(joined, slow=slow)
+    answer = api.get(f"/api/v1/clusters/{joined.cluster.pk}/bottleneck/").json()
+    assert (answer["limit"], answer["subject"]) == ("slow node", slow)
+    page = browser.get("/monitor/").content.decode()
+    assert f"{slow} is slow: it runs at 50% of the speed the plan gives it." in page
+
+
+def test_what_limits_is_worked_out_once_for_all_who_look_at_a_sample(
+    joined: FakeCluster, api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not any("monitoring_tracedrequest" in sql for sql in statements(lambda: serve(joined)))
+    address = f"/api/v1/clusters/{joined.cluster.pk}/bottleneck/"
+    asked = []
+    for _viewer in range(2):
+        sent = statements(lambda: api.get(address))
+        # However long the next one waits for a busy machine.
+        later_s = time.time() + 60
+        monkeypatch.setattr(time, "time", lambda later_s=later_s: later_s)
+        asked.append(sum("monitoring_tracedrequest" in sql for sql in sent))
+    assert asked == [1, 0]

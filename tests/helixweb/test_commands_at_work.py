@@ -30,6 +30,7 @@ from tests.helixweb.searching import searched
 from tests.helixweb.site_in_process import Shell
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
+THERE = ("--endpoint", "http://there", "--model", "m")
 
 
 @pytest.fixture
@@ -392,28 +393,25 @@ def test_what_is_no_chunk_is_told(chunk: bytes, tmp_path: Path) -> None:
         return httpx.Response(200, content=b"data: " + chunk + b"\n\n")
 
     shell = Shell("", home=str(tmp_path), way=httpx.MockTransport(answer))
-    words = ("--endpoint", "http://there", "--model", "m")
-    assert shell("chat", *words, "hi") == exit_codes.FAILED
+    assert shell("chat", *THERE, "hi") == exit_codes.FAILED
     assert "which is no chunk" in shell.err
 
 
 def test_a_page_instead_of_an_answer_is_no_openai_api(tmp_path: Path) -> None:
     page = httpx.MockTransport(lambda request: httpx.Response(404, text="<!doctype html>"))
     shell = Shell("", home=str(tmp_path), way=page)
-    words = ("--endpoint", "http://there", "--model", "m")
-    assert shell("chat", *words, "hi") == exit_codes.UNREACHABLE
+    assert shell("chat", *THERE, "hi") == exit_codes.UNREACHABLE
     assert "not as an OpenAI API does" in shell.err
     assert "doctype" not in shell.err
 
 
 def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     shell = Shell("", home=str(tmp_path))
-    words = ("--endpoint", "http://there", "--model", "m")
-    assert shell("chat", *words, typed="a\udcff") == exit_codes.USAGE
+    assert shell("chat", *THERE, typed="a\udcff") == exit_codes.USAGE
     assert "no text in UTF-8" in shell.err
     prompts = tmp_path / "prompts"
     prompts.write_bytes(b"one\n\xff\xfe")
-    assert shell("bench", *words, "--prompts", prompts) == exit_codes.USAGE
+    assert shell("bench", *THERE, "--prompts", prompts) == exit_codes.USAGE
     assert f"{prompts}, line 2" in shell.err
 
 

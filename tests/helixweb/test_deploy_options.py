@@ -16,8 +16,7 @@ from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.control import Gpu
 from runtime.protocol.engines import Engine, EngineOffer, EngineSettings
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import answered, contains, denied
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, contains, denied, tight
 from tests.helixweb.process_doubles import HARDWARE as OF_DOUBLES
 from tests.helixweb.process_doubles import STATS, FakeCluster
 
@@ -115,9 +114,10 @@ def test_the_form_takes_options_of_nodes_and_the_deployment_shows_them(
         ("engine_by_node", "gpu-a=transformers", "is not a valid choice"),
         ("engine_by_node", "=vllm", "does not say which node"),
         ("engine_by_node", "gpu-a=vllm gpu-a=helix", "is there twice"),
+        ("kv_high_water", "7", "less than or equal to 1"),
     ],
 )
-def test_what_is_no_option_of_a_node_is_refused_beside_its_field(
+def test_what_is_no_option_is_refused_beside_its_field(
     browser: Client, joined: FakeCluster, field: str, typed: str, why: str
 ) -> None:
     denied(browser.post(f"/deployments/new?plan={joined.plan.pk}", {field: typed}), 422, why)
@@ -174,11 +174,6 @@ def test_what_a_node_or_the_model_does_not_allow_is_an_obstacle(
     assert answer.status_code in (400, 409), answer.content
     assert why.replace("FIRST", first) in answer.content.decode()
     assert not Deployment.unscoped.exists()
-
-
-def test_an_agent_of_an_earlier_release_may_compute_by_what_it_has(joined: FakeCluster) -> None:
-    Node.unscoped.update(hardware=HARDWARE)
-    joined.deploy()
 
 
 def test_nodes_that_cannot_run_a_model_are_left_out(browser: Client, joined: FakeCluster) -> None:

@@ -14,8 +14,7 @@ from helixweb.deployment.services import deploying, draining
 from helixweb.inventory.models import Change, Cluster, Node, Replanning
 from runtime.protocol.control import DrainProgress
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import answered, contains, denied, fresh, shows
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, contains, denied, fresh, shows, tight
 from tests.helixweb.process_doubles import FakeAgent, FakeCluster, ServingCluster
 from tests.helixweb.recorded import recorded
 

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.inventory.services import joining
-from tests.helixweb.looking import contains
+from tests.helixweb.looking import answered, contains
 from tests.helixweb.process_doubles import FakeAgent, FakeCoordinator
 
 pytestmark = pytest.mark.django_db
@@ -57,15 +57,10 @@ def test_an_endpoint_that_is_none_is_refused_at_both_doors(
     assert status == 400
     assert "data_endpoint" in detail
     token = joining.create_join_token(mini.row.cluster, "node", user).secret
-    answer = APIClient().post(
-        "/api/v1/agent/register",
-        {
-            "join_token": token, "role": "node", "node_uuid": "7" * 32, "name": "new",
-            **mini.identity, "data_endpoint": endpoint,
-        },
-    )  # fmt: skip
-    assert answer.status_code == 400
-    assert "data_endpoint" in str(answer.json())
+    new = mini.registration(token) | {"node_uuid": "7" * 32, "name": "new"}
+    new["data_endpoint"] = endpoint
+    refused = answered(APIClient().post("/api/v1/agent/register", new), 400)
+    assert "data_endpoint" in str(refused.json())
     assert not Node.unscoped.filter(name="new").exists()
 
 

@@ -1,5 +1,6 @@
 """Settings from the environment: what is wrong is refused by name, with what would be right."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,39 @@ def test_another_url_is_refused_with_an_example(
         assert environment.url("STORE_URL", **known) == right
 
 
-def test_a_choice_in_small_letters_is_one_of_the_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEVEL", "debug")
-    assert environment.choice("LEVEL", "INFO", choices=("DEBUG", "INFO")) == "DEBUG"
-    monkeypatch.setenv("LEVEL", "loud")
-    with pytest.raises(ImproperlyConfigured, match="LEVEL is 'LOUD'; use one of DEBUG, INFO"):
-        environment.choice("LEVEL", "INFO", choices=("DEBUG", "INFO"))
+def level(name: str) -> str:
+    return environment.choice(name, "INFO", choices=("DEBUG", "INFO"))
+
+
+def most(name: str) -> int:
+    return environment.number(name, 100, least=1, most=500)
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "said"),
+    [
+        (level, "loud", "X is 'LOUD'; use one of DEBUG, INFO"),
+        (environment.networks, "10.1.0.1/16", r"X: .*give networks like"),
+        *(
+            (most, value, r"X is .*give a number from 1 to 500")
+            for value in ("0", "501", "many", "-1", "1.5", "²", "9" * 30)
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object], value: str, said: str
+) -> None:
+    monkeypatch.setenv("X", value)
+    with pytest.raises(ImproperlyConfigured, match=said):
+        read("X")
+
+
+def test_right_values_and_what_counts_without_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (level("X"), most("X")) == ("INFO", 100)
+    monkeypatch.setenv("X", "debug")
+    assert level("X") == "DEBUG", "also in small letters"
+    monkeypatch.setenv("X", "10.1.0.0/16, fd00::/8")
+    assert [str(one) for one in environment.networks("X")] == ["10.1.0.0/16", "fd00::/8"]
 
 
 def test_a_folder_is_made_or_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -38,19 +66,3 @@ def test_a_folder_is_made_or_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("FOLDER", str(tmp_path / "file" / "c"))
     with pytest.raises(ImproperlyConfigured, match=r"FOLDER is .*file/c.*choose another"):
         environment.folder("FOLDER", tmp_path)
-
-
-def test_a_number_is_one_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert environment.number("MOST", 100, least=1, most=500) == 100
-    for value in ("0", "501", "many", "-1", "1.5", "²", "9" * 30):
-        monkeypatch.setenv("MOST", value)
-        with pytest.raises(ImproperlyConfigured, match=r"MOST is .*give a number from 1 to 500"):
-            environment.number("MOST", 100, least=1, most=500)
-
-
-def test_networks_are_read_and_a_host_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NETWORKS", "10.1.0.0/16, fd00::/8")
-    assert [str(one) for one in environment.networks("NETWORKS")] == ["10.1.0.0/16", "fd00::/8"]
-    monkeypatch.setenv("NETWORKS", "10.1.0.1/16")
-    with pytest.raises(ImproperlyConfigured, match=r"NETWORKS: .*give networks like"):
-        environment.networks("NETWORKS")

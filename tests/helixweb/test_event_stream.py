@@ -1,8 +1,11 @@
-"""The event outbox reaches every open stream once, and a stream that reconnects misses nothing."""
+"""The event outbox reaches every open stream once, and a stream that reconnects misses nothing.
+
+Programs read it by a stream, or by asking and waiting; nobody reads what they may not see.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -10,14 +13,31 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test import AsyncClient, Client
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from helixweb.common import broadcaster, events
+from helixweb.common.api_keys import create_api_key
 from helixweb.common.broadcaster import OVERLAP, QUEUE_LENGTH, Frame, Subscription
 from helixweb.common.event_place import MOST_MISSING, Place, missing_of
 from helixweb.common.models import Event
+from helixweb.common.sse import LONGEST_STREAM_S
 from helixweb.inventory.models import Cluster
-from tests.helixweb.looking import contains
-from tests.helixweb.stream_readers import emit, in_thread
+from helixweb.inventory.services import records
+from tests.helixweb.looking import answered, contains
+from tests.helixweb.stream_readers import (
+    PAGES,
+    REST,
+    Reader,
+    demoted,
+    emit,
+    in_thread,
+    json_of,
+    kept_out,
+    key_revoked,
+    logged_out,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)  # a poll gives its connection back
 
 WAIT_S = 120.0
 
@@ -33,7 +53,6 @@ async def next_events(stream: AsyncIterator[bytes], count: int) -> list[dict[str
     return found
 
 
-@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 async def test_every_stream_of_a_topic_hears_of_an_event() -> None:
     streams = [broadcaster.stream(["cluster:1"], place=None) for _ in range(2)]
     for stream in streams:
@@ -50,7 +69,6 @@ async def test_every_stream_of_a_topic_hears_of_an_event() -> None:
         await stream.aclose()
 
 
-@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 async def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_twice() -> None:
     for number in range(3):
         await emit("cluster:1", "node", {"number": number})
@@ -63,7 +81,6 @@ async def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_t
     await stream.aclose()
 
 
-@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 async def test_what_this_process_commits_comes_without_a_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,7 +95,6 @@ async def test_what_this_process_commits_comes_without_a_poll(
     await stream.aclose()
 
 
-@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 @pytest.mark.parametrize("broken", ["latest_place", "frames_since"])
 async def test_a_poll_that_fails_ends_the_streams_instead_of_leaving_them_waiting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
@@ -123,7 +139,6 @@ def test_the_stream_of_a_page_names_its_topics(browser: Client) -> None:
     assert browser.get("/events?topics=agent:1").status_code == 400
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(
     user: Any, cluster: Cluster
 ) -> None:
@@ -141,7 +156,6 @@ async def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(
     await stream.aclose()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_an_open_stream_holds_no_connection() -> None:
     stream = broadcaster.stream(["cluster:1"], place=Place(0))
     await anext(stream)
@@ -158,7 +172,6 @@ async def emit_as(pk: int) -> None:
 
 
 @pytest.mark.usefixtures("time_stands_still")  # what is late is late within the overlap
-@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 async def test_an_event_that_is_committed_late_is_read_once_however_often_a_stream_breaks() -> None:
     await emit("cluster:1", "node", {"number": 0})
     first = (await in_thread(Event.objects.get)).pk
@@ -179,7 +192,6 @@ async def test_an_event_that_is_committed_late_is_read_once_however_often_a_stre
 
 
 @pytest.mark.usefixtures("time_stands_still")  # what is late is late within the overlap
-@pytest.mark.django_db(transaction=True)  # the poll gives its connection back
 async def test_an_open_stream_says_what_it_has_not_had() -> None:
     stream = broadcaster.stream(["cluster:1"], place=None)
     await anext(stream)
@@ -203,3 +215,126 @@ def test_a_place_that_is_none_replays_nothing(text: str) -> None:
 def test_what_was_tidied_away_is_not_waited_for() -> None:
     assert missing_of([5000, 5002], after=0) == {5001}
     assert len(missing_of(range(0, 1000, 2), after=0)) == MOST_MISSING
+
+
+@pytest.fixture
+def client(user: Any) -> AsyncClient:
+    key = create_api_key(name="reads", user=user, scopes=["read"]).secret
+    return AsyncClient(Authorization=f"Bearer {key}")
+
+
+async def asked(client: AsyncClient, **query: Any) -> dict[str, Any]:
+    found: dict[str, Any] = await json_of(await client.get(REST, query))
+    return found
+
+
+async def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluster: Cluster) -> None:
+    topic = f"cluster:{cluster.pk}"
+
+    begin = await asked(client, topics=topic)
+    assert begin["events"] == []
+    await emit(topic, "node", {"name": "tower"})
+    await emit("cluster:0", "node", {"name": "not ours"})
+    await emit(topic, "node", {"name": "mini"})
+    told = await asked(client, topics=topic, after=begin["after"], wait=30)
+    assert [event["data"] for event in told["events"]] == [{"name": "tower"}, {"name": "mini"}]
+    assert {(event["type"], event["topic"]) for event in told["events"]} == {("node", topic)}
+    since_first = await asked(client, topics=topic, after=told["events"][0]["id"])
+    assert [event["data"]["name"] for event in since_first["events"]] == ["mini"]
+    assert (await asked(client, topics=topic, after=told["after"]))["events"] == []
+
+
+async def test_who_waits_is_answered_when_something_comes(
+    client: AsyncClient, cluster: Cluster
+) -> None:
+    topic = f"cluster:{cluster.pk}"
+
+    begin = await asked(client, topics=topic)
+    waiting = asyncio.create_task(asked(client, topics=topic, after=begin["after"], wait=60))
+    done, _ = await asyncio.wait({waiting}, timeout=0.05)
+    assert not done
+    await emit(topic, "node", {"name": "tower"})
+    told = await asyncio.wait_for(waiting, 120)
+    assert [event["data"]["name"] for event in told["events"]] == ["tower"]
+
+
+async def test_who_waits_in_vain_goes_on_from_that_place(
+    client: AsyncClient, cluster: Cluster
+) -> None:
+    topic = f"cluster:{cluster.pk}"
+    begin = await asked(client, topics=topic)
+    again = await asked(client, topics=topic, after=begin["after"], wait=0.01)
+    assert again == {"events": [], "after": begin["after"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({}, "topics"),
+        ({"topics": ","}, "topics"),
+        ({"topics": "agent:1"}, "topics"),
+        ({"topics": "cluster:999"}, "topics"),
+        ({"topics": "node:999,plan-run:999"}, "topics"),
+        ({"topics": "cluster:1", "wait": "61"}, "wait"),
+        ({"topics": "cluster:1", "wait": "soon"}, "wait"),
+        ({"topics": "cluster:1", "after": "yesterday"}, "after"),
+        ({"topics": "cluster:1", "colour": "red"}, "colour"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    api: APIClient, cluster: Cluster, query: dict[str, str], field: str
+) -> None:
+    answer = answered(api.get(REST, query), 400)
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["cluster:{other}", "metrics:{other}", "node:999", "plan-run:1", "agent:1", "coordinator:1",
+     "rights:1", "rights:{user}", "cluster:{own},cluster:{other}", "cluster:", "*", "cluster:-1"],
+)  # fmt: skip
+def test_one_hears_nothing_of_what_one_may_not_see(
+    reader: Reader, cluster: Cluster, topic: str
+) -> None:
+    other = records.create(Cluster, name="other")
+    named = topic.format(own=cluster.pk, other=other.pk, user=reader.user.pk)
+    for address in (PAGES, REST):
+        answer = reader.browser.get(address, {"topics": named})
+        assert answer.status_code in (400, 403, 404), address
+    assert reader.browser.get(REST, {"topics": reader.topic}).status_code == 200
+
+
+async def test_a_stream_asks_again_in_the_end_who_reads_it() -> None:
+    """A key or a session may have ended by its time."""
+    stream = broadcaster.stream(["cluster:1"], place=None, longest_s=0.0)
+    assert [piece async for piece in stream] == [b"retry: 2000\n\n"]
+    assert 0 < LONGEST_STREAM_S <= 3600
+
+
+@pytest.mark.parametrize("waits_at_once", [True, False], ids=["waiting", "just asked"])
+async def test_who_waits_for_events_hears_none_after_the_right_to_them_has_ended(
+    reader: Reader, waits_at_once: bool
+) -> None:
+    answer = await reader.ask(REST, wait=60)
+    waiting = asyncio.create_task(json_of(answer)) if waits_at_once else None
+    if waiting is not None:
+        done, _ = await asyncio.wait({waiting}, timeout=0.05)
+        assert not done
+    await in_thread(demoted, reader)
+    await emit(reader.topic, "node", {"secret": 1})
+    async with asyncio.timeout(120):
+        said = await (waiting or json_of(answer))
+    assert said["events"] == []
+    refused = await reader.ask(REST, wait=60)
+    assert refused.status_code in (400, 403), refused.content
+
+
+@pytest.mark.parametrize("ending", [demoted, kept_out, key_revoked, logged_out])
+async def test_an_open_stream_ends_with_the_right_to_it(
+    reader: Reader, ending: Callable[[Reader], None]
+) -> None:
+    async with reader.stream(REST if ending is key_revoked else PAGES) as pieces:
+        await emit(reader.topic, "node", {"name": "tower"})
+        assert b"tower" in await anext(pieces)
+        await in_thread(ending, reader)
+        assert await reader.is_cut_off(pieces)

@@ -1,10 +1,18 @@
-"""The queue of a site without Redis: many processes at once, nothing lost, nothing half read."""
+"""The queue of a site without Redis: nothing is lost, and foreign messages run nothing."""
 
+import base64
+import json
 import multiprocessing
+import pickle
 import resource
+import threading
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
 from kombu import Connection
 
 TRANSPORT = "helixweb.common.folder_queue:Transport"
@@ -12,16 +20,19 @@ MESSAGES, WRITERS = 150, 3
 PATIENCE_S = 300
 
 
-def connect(folder: Path) -> Connection:
+def options_in(folder: Path) -> dict[str, Any]:
     for name in ("messages", "control"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    options = {
+    return {
         "data_folder_in": str(folder / "messages"),
         "data_folder_out": str(folder / "messages"),
         "control_folder": str(folder / "control"),
         "polling_interval": 0.001,
     }
-    return Connection("filesystem://", transport=TRANSPORT, transport_options=options)
+
+
+def connect(folder: Path) -> Connection:
+    return Connection("filesystem://", transport=TRANSPORT, transport_options=options_in(folder))
 
 
 def write(folder: Path, writer: int) -> None:
@@ -74,3 +85,86 @@ def test_a_message_for_which_the_disk_has_no_room_leaves_nothing_behind(tmp_path
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list((tmp_path / "messages").iterdir()) == []
+
+
+class Touches:
+    """What a pickle can be: a call."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.proof,)
+
+
+def message(body: bytes, *, kind: str, task: str, **headers: Any) -> str:
+    """As kombu writes one for Celery's protocol 2."""
+    properties = {
+        "correlation_id": str(uuid.uuid4()), "delivery_mode": 2, "priority": 0,
+        "delivery_info": {"exchange": "", "routing_key": "celery"}, "body_encoding": "base64",
+        "delivery_tag": str(uuid.uuid4()),
+    }  # fmt: skip
+    return json.dumps(
+        {
+            "body": base64.b64encode(body).decode(),
+            "content-encoding": "binary" if "pickle" in kind or "python" in kind else "utf-8",
+            "content-type": kind,
+            "headers": {"lang": "py", "task": task, "id": str(uuid.uuid4()), **headers},
+            "properties": properties,
+        }
+    )
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Celery:
+    """With the site's own settings, and a queue and tasks of the test."""
+    made = Celery("hostile", set_as_current=False)
+    made.config_from_object("django.conf:settings", namespace="CELERY")
+    made.conf.broker_url = "filesystem://"
+    made.conf.broker_transport = TRANSPORT
+    made.conf.broker_transport_options = options_in(tmp_path)
+    made.conf.beat_schedule = {}
+    return made
+
+
+def test_the_site_takes_json_alone() -> None:
+    from helixweb.celery import app as sites
+
+    assert sites.conf.accept_content == ["json"]
+    assert sites.conf.task_serializer == "json"
+    assert sites.conf.result_backend is None
+
+
+def test_pickles_strange_tasks_and_noise_in_the_queue_run_nothing(
+    app: Celery, tmp_path: Path
+) -> None:
+    proof, ran, seen = tmp_path / "it-ran", [], threading.Event()
+
+    @app.task(name="good")
+    def good(number: int) -> None:
+        ran.append(number)
+        seen.set()
+
+    evil = pickle.dumps([[], {"x": Touches(proof)}, {}])
+    plain = json.dumps([[], {}, {}]).encode()
+    touch = json.dumps([[str(proof)], {}, {}]).encode()
+    hostile = [
+        message(evil, kind="application/x-python-serialize", task="good"),
+        message(evil, kind="application/json", task="good"),
+        message(evil, kind="application/data", task="good"),
+        message(touch, kind="application/json", task="pathlib.Path.touch"),
+        message(touch, kind="application/json", task="os.mknod"),
+        message(plain, kind="application/json", task="../../etc/passwd"),
+        message(plain, kind="application/x-yaml", task="good"),
+        "{}", "[]", "null", '{"body": 1}', "\x00\xff", "[" * 50_000,
+    ]  # fmt: skip
+    for number, text in enumerate(hostile):
+        (tmp_path / "messages" / f"{number:020d}_x.celery.msg").write_text(text)
+    with start_worker(
+        app, pool="solo", perform_ping_check=False, loglevel="CRITICAL", shutdown_timeout=PATIENCE_S
+    ):
+        good.delay(7)
+        assert seen.wait(PATIENCE_S), "the worker stands still"
+    assert ran == [7]
+    assert not list((tmp_path / "messages").iterdir()), "all were looked at"
+    assert not proof.exists()

@@ -16,13 +16,6 @@ PASSPHRASE = "correct horse"
 Change = Callable[[dict[str, Any]], object]
 
 
-def changed(path: Path, change: Change) -> None:
-    with zipfile.ZipFile(path) as old:
-        manifest = json.loads(old.read("manifest.json"))
-    change(manifest)
-    rewritten(path, **{"manifest.json": json.dumps(manifest).encode()})
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -36,7 +29,10 @@ def changed(path: Path, change: Change) -> None:
     ],
 )
 def test_a_manifest_that_says_what_cannot_be_is_refused(change: Change, backup: Path) -> None:
-    changed(backup, change)
+    with zipfile.ZipFile(backup) as old:
+        manifest = json.loads(old.read("manifest.json"))
+    change(manifest)
+    rewritten(backup, **{"manifest.json": json.dumps(manifest).encode()})
     with pytest.raises((NoBackup, WrongPassphrase)):
         read(backup, passphrase=PASSPHRASE)
 

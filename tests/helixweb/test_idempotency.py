@@ -18,7 +18,7 @@ from helixweb.inventory.services import joining, records
 from helixweb.planning.models import Plan, PlanRun
 from helixweb.planning.services import starting
 from tests.helixweb.looking import answered, api_of, denied, program_of
-from tests.helixweb.process_doubles import HARDWARE
+from tests.helixweb.process_doubles import FakeAgent
 
 KEY = {"Idempotency-Key": "6f1c0a52"}
 NODES = "/api/v1/nodes/"
@@ -56,11 +56,10 @@ def test_a_secret_that_is_shown_again_lies_nowhere(api: APIClient, cluster: Clus
 
 def test_a_machine_that_lost_the_answer_joins_with_its_token(user: Any, cluster: Cluster) -> None:
     secret = joining.create_join_token(cluster, "node", user).secret
-    message = {
-        "join_token": secret, "role": "node", "name": "new", "region": "home",
-        "node_uuid": "5d2c1e3e-8f4b-4a39-9a31-0d6a3ad8cd60", "data_endpoint": "tcp://10.0.0.9:7000",
-        "data_public_key": "k" * 40, "version": "0.1.0",
-        "hardware": HARDWARE,
+    known = FakeAgent(cluster, "tower", user, port=7001)
+    message = known.registration(secret) | {
+        "name": "new", "node_uuid": "5d2c1e3e-8f4b-4a39-9a31-0d6a3ad8cd60",
+        "data_endpoint": "tcp://10.0.0.9:7000", "data_public_key": "k" * 40,
     }  # fmt: skip
     machine = APIClient()
     first, again = (machine.post("/api/v1/agent/register", message, headers=KEY) for _ in range(2))

@@ -1,5 +1,6 @@
-"""Runs that plan whole-model instances: asked for by form and by REST, and refused."""
+"""Runs that plan whole-model instances, and what their plans are expected to write."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,12 +9,17 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from helixweb.inventory.models import Cluster, LanguageModel
-from helixweb.planning.models import Plan, PlanRun
+from helixweb.planning.expected import output_forecast
+from helixweb.planning.models import Plan, PlanRun, Simulation
 from helixweb.planning.services.solving import search_for
+from helixweb.planning.services.studies import forecast_to_json
+from helixweb.planning.stored import stored_plan
+from planner.domain.instance import PlanMethod
 from planner.placers.base import NeverCancelled
 from tests.helixweb.instance_doubles import Instances, refused
 from tests.helixweb.looking import answered, contains
 from tests.helixweb.searching import SEARCH, claimed, end_with
+from tests.helixweb.simulated_forecast import FORECAST
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -46,16 +52,6 @@ def test_a_run_by_instances_is_asked_for(api: APIClient, browser: Client, two: I
     assert "Instances of this plan" in page
     assert "Searched for the flow" not in page
     assert "Algorithm 1" in page
-
-
-def test_instances_with_another_objective_are_refused(api: APIClient, two: Instances) -> None:
-    body = {
-        "cluster": two.cluster.pk,
-        "model": two.model.pk,
-        "options": {"method": "mixed", "objective": "flow"},
-    }
-    answer = api.post("/api/v1/plan-runs/", body, format="json")
-    refused(answer, "decode")
 
 
 @pytest.mark.parametrize(
@@ -93,3 +89,31 @@ def test_a_model_that_no_machine_holds_queues_no_run(api: APIClient, cluster: Cl
     answer = api.post("/api/v1/plan-runs/", body, format="json")
     refused(answer, "no machine holds all 4 layers")
     assert not PlanRun.unscoped.exists()
+
+
+@pytest.mark.parametrize(("method", "whole"), [("instances", 2), ("mixed", 1)])
+def test_what_is_measured_of_instances_is_held_against_what_was_predicted_of_them(
+    browser: Client, cluster: Cluster, user: Any, method: PlanMethod, whole: int
+) -> None:
+    row = Instances(cluster, user, whole=whole, method=method).plan
+    Simulation.objects.create(
+        plan=row, status=Simulation.Status.SUCCEEDED, forecast=forecast_to_json(FORECAST)
+    )
+    plan = stored_plan(row)
+    choice = plan.method_choice
+    assert plan.instances
+    predicted = {one.method: one.output_tokens_per_s for one in choice.candidates}
+    assert output_forecast(row, plan) == pytest.approx(predicted[choice.chosen])
+    page = browser.get(f"/plans/by-id/{row.pk}/simulations").content.decode()
+    names = ", ".join(sorted({one.node for one in plan.instances}))
+    assert f"The instances of {names} are simulated as stages that hold all layers" in page
+
+
+def test_of_pipelines_without_a_forecast_nothing_is_expected(cluster: Cluster, user: Any) -> None:
+    row = Instances(cluster, user, whole=2, method="instances").plan
+    plan = stored_plan(row)
+    first, _ = plan.instances
+    beside = replace(plan, instances=(first,), method_choice=None)  # the other one holds a stage
+    assert output_forecast(row, beside) is None
+    alone = replace(plan, method_choice=None)
+    assert output_forecast(row, alone) == sum(one.output_tokens_per_s for one in plan.instances)

@@ -67,16 +67,6 @@ def test_a_new_name_makes_a_new_node_in_the_region_it_says(cluster: Cluster, use
     assert node.hardware["memory_budget_bytes"] == 4_000
 
 
-def test_the_credential_belongs_to_this_process_alone(cluster: Cluster, user: Any) -> None:
-    first = join(token_for(cluster, user)).reply.credential
-    second = join(token_for(cluster, user), name="laptop").reply.credential
-    assert presence.authenticate_agent(first) == Node.unscoped.get(name="tower")
-    assert presence.authenticate_agent(second) == Node.unscoped.get(name="laptop")
-    assert presence.authenticate_agent("hlxn_wrong") is None
-    assert presence.authenticate_agent("") is None
-    assert first not in Node.unscoped.get(name="tower").credential_hash
-
-
 def test_a_used_token_names_its_user_and_the_remedy(cluster: Cluster, user: Any) -> None:
     token = token_for(cluster, user)
     join(token)

@@ -13,8 +13,7 @@ from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster
 from helixweb.monitoring.models import MetricSample
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import answered, contains
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, contains, tight
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import HEARD, STATS, FakeCluster
 

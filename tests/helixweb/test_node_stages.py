@@ -12,8 +12,7 @@ from helixweb.inventory.models import Node
 from helixweb.inventory.views.network import links_in_use
 from planner.domain.cluster import COORDINATOR
 from runtime.protocol.control import StageStats
-from tests.helixweb.looking import contains
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import contains, tight
 from tests.helixweb.process_doubles import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")

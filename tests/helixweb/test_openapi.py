@@ -14,8 +14,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 from helixweb.common.rest import docs
-from tests.helixweb.looking import answered
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, tight
 from tests.helixweb.rest_collections import openapi_document
 
 

@@ -20,8 +20,7 @@ from helixweb.monitoring.checklist import Step, checklist
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.views import focus
 from runtime.protocol.phases import Phase
-from tests.helixweb.looking import answered, contains
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, contains, tight
 from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan, served
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")

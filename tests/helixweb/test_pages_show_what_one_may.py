@@ -16,8 +16,7 @@ from helixweb.access import gate
 from helixweb.access.models import Grant
 from helixweb.access.templatetags.access import browser_in_words
 from tests.e2e.pages import PAGES
-from tests.helixweb.looking import browser_of
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import browser_of, tight
 from tests.helixweb.test_role_matrix import World
 
 

@@ -16,8 +16,7 @@ from planner.domain.placement import LayerRange
 from planner.domain.rules import PlacementRules
 from planner.max_flow import max_flow
 from planner.plan_options import BASELINES, PlanOptions
-from tests.helixweb.looking import answered, contains, shows
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, contains, shows, tight
 from tests.helixweb.searching import SEARCH, begun, claimed, searched
 
 

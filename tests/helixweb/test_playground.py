@@ -18,8 +18,7 @@ from helixweb.common.auth import sha256_hex
 from helixweb.deployment.services import deploying, desired
 from helixweb.inventory.models import Cluster, Coordinator
 from tests.helixweb.chat_double import HELIX, WAIT_S, ChatDouble
-from tests.helixweb.looking import contains
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import contains, tight
 from tests.helixweb.process_doubles import FakeCluster
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")

@@ -22,8 +22,7 @@ from planner.domain.cluster import COORDINATOR
 from runtime import web_client
 from runtime.protocol.control import HeartbeatReply
 from runtime.protocol.reach import MeasuredLink, MeasuredRate, Reach, digest_of
-from tests.helixweb.looking import answered
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, tight
 from tests.helixweb.process_doubles import FakeCluster, FakeProcess
 from tests.helixweb.recorded import recorded
 from tests.helixweb.site_in_process import Shell

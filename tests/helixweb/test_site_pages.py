@@ -10,8 +10,7 @@ from helixweb.inventory.services import joining, problems, records
 from helixweb.planning.models import Incumbent, Plan, PlanRun, Simulation
 from helixweb.planning.services import fit as planning_fit
 from planner.plan_options import PlanOptions
-from tests.helixweb.looking import answered, contains, fresh
-from tests.helixweb.markup import tight
+from tests.helixweb.looking import answered, contains, fresh, tight
 from tests.helixweb.searching import begun, claimed, found_for
 
 

@@ -1,9 +1,82 @@
-"""Whatever can be done over REST has a command of its own, or stands here with the reason."""
+"""Whatever can be done on a page can be done over REST, and with a command or for a reason not."""
+
+from collections.abc import Iterator
+
+from rest_framework.test import APIClient
 
 from docs.generate.command_line import _actions
 from helixweb.command_line.main import parser_for
 from helixweb.command_line.registry import COMMANDS
+from helixweb.inventory.models import Cluster
+from tests.helixweb.page_table import PAGES
 from tests.helixweb.rest_collections import operations
+
+OF_A_BROWSER = "for browsers alone"
+VERBS = {"new": "create", "edit": "partial_update", "delete": "destroy"}
+# The operation, or the operations, that do what a page does that is called otherwise than they are.
+OPERATIONS = {
+    "login": OF_A_BROWSER,  # programs send an API key instead
+    "login-link": OF_A_BROWSER,
+    "logout": OF_A_BROWSER,
+    "settings": OF_A_BROWSER,  # cookies
+    # Programs ask the coordinator itself: /v1/chat/completions.
+    "playground-chat": OF_A_BROWSER,
+    "users": "users_create",
+    "user": "users_partial_update",
+    "user-keep-out": "users_partial_update",
+    "user-let-in": "users_partial_update",
+    "groups": "groups_create",
+    "group": "groups_partial_update",
+    "cluster-access": "grants_create",
+    "grant-withdraw": "grants_destroy",
+    "api-keys": "api_keys_create",
+    "api-key-revoke": "api_keys_destroy",
+    "sessions-end": "sessions_end_others_create",
+    "session-end": "sessions_destroy",
+    "nodes-bulk": "nodes_bulk_create nodes_batch_create",
+    "join-token-revoke": "join_tokens_destroy",
+    "cluster-join": "join_tokens_create",
+    "model-mix-new": "model_mixes_create",
+    "model-mix-cancel": "model_mixes_cancel_create",
+    "model-read": "models_create",  # reads the checkpoint as well
+    "plan-run-again": "plan_runs_create",  # with the options of the run
+    "replan-adopt": "plan_runs_adopt_create",
+    "replan": "plans_replan_create",
+    "plan-simulations": "simulations_create",
+    "what-if": "plans_what_if_create",
+    "node-drain": "drains_create",
+    "node-take-in": "drains_destroy",
+    "node-measure": "profilings_create",
+    "node-measure-cancel": "profilings_destroy",
+    "links-keep-measured": "clusters_keep_measured_links_create",
+    "alert-channel-secret": "alert_channels_new_secret_create",
+    "alert-silence-end": "alert_silences_destroy",
+    "alert-delivery-again": "alert_deliveries_again_create",
+}
+
+
+def called_like(page: str) -> Iterator[str]:
+    """`links_create` for the page `link-new`, `deployments_stop_create` for `deployment-stop`."""
+    words = page.split("-")
+    for end in range(1, len(words)):
+        verb = "_".join(words[end:])
+        yield f"{'_'.join(words[:end])}s_{VERBS.get(verb, f'{verb}_create')}"
+
+
+def test_whatever_pages_do_is_an_operation() -> None:
+    posting = {name for name, (_look, change) in PAGES.items() if change} | {"login", "login-link"}
+    known = operations().keys()
+    assert {name for name in posting if known.isdisjoint(called_like(name))} == OPERATIONS.keys()
+    named = {word for said in OPERATIONS.values() if said != OF_A_BROWSER for word in said.split()}
+    assert named <= known
+
+
+def test_the_demo_cluster_is_loaded_once(api: APIClient) -> None:
+    first, again = (api.post("/api/v1/clusters/demo/") for _ in range(2))
+    assert first.status_code == 200, first.content
+    assert again.json() == first.json()
+    assert Cluster.unscoped.count() == 1
+
 
 # Operation -> the words after `helixweb`.
 COMMAND_OF = {
