@@ -88,9 +88,7 @@ def test_a_removed_node_is_told_so(cluster: Cluster, user: Any) -> None:
     assert "removed" in answer.json()["detail"]
 
 
-def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
-    cluster: Cluster, user: Any, browser: Any
-) -> None:
+def test_coordinators_get_keys_that_may_serve(cluster: Cluster, user: Any, browser: Any) -> None:
     coordinator = FakeCoordinator(cluster, user)
     playground = sha256_hex(desired.service_key(coordinator.row))
     assert coordinator.desired().api_key_hashes == (playground,)
@@ -113,9 +111,7 @@ def test_the_coordinator_knows_exactly_the_keys_that_may_serve(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_stream_begins_with_the_state_and_sends_each_change(
-    cluster: Cluster, user: Any
-) -> None:
+async def test_a_stream_sends_the_state_and_each_change(cluster: Cluster, user: Any) -> None:
     coordinator = await in_thread(lambda: FakeCoordinator(cluster, user).row)
     frames = desired_frames(coordinator.topic, follow(coordinator, desired.coordinator_desired))
     seen = [await next_state(frames)]
@@ -128,9 +124,7 @@ async def test_a_stream_begins_with_the_state_and_sends_each_change(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_stream_notices_what_was_not_announced_and_ends(
-    cluster: Cluster, user: Any
-) -> None:
+async def test_a_stream_finds_changes_without_events_and_ends(cluster: Cluster, user: Any) -> None:
     agent = await in_thread(lambda: FakeAgent(cluster, "tower", user, port=7001).row)
     frames = desired_frames(agent.topic, follow(agent, desired.desired_state), look_again_s=0.05)
     await next_state(frames)

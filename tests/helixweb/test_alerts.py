@@ -91,7 +91,7 @@ def test_a_cluster_begins_with_one_rule_of_each_kind_and_deleted_ones_stay_away(
     assert not AlertRule.unscoped.filter(kind=Kind.ITL).exists()
 
 
-def test_what_a_calm_cluster_costs_does_not_grow_with_its_rules(
+def test_rules_of_a_calm_cluster_cost_nothing(
     site: Site, django_assert_max_num_queries: Any
 ) -> None:
     """All clusters are looked at every few seconds."""

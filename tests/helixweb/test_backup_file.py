@@ -128,9 +128,7 @@ def test_a_backup_is_read_as_it_was_written(tmp_path: Path, seal: Seal) -> None:
             assert archive.manifest.rows == 2
 
 
-def test_without_its_passphrase_nothing_but_the_manifest_is_readable(
-    tmp_path: Path, seal: Seal
-) -> None:
+def test_without_its_passphrase_only_the_manifest_is_readable(tmp_path: Path, seal: Seal) -> None:
     path = tmp_path / "site.helix"
     write(path, seal=seal)
     assert b"hush" not in path.read_bytes()
@@ -171,9 +169,7 @@ def test_a_manifest_that_was_changed_is_refused(tmp_path: Path, seal: Seal) -> N
 
 
 @pytest.mark.parametrize("value", [b'[1,"x"]\n', None])
-def test_a_member_that_is_not_what_the_manifest_says_is_refused(
-    value: bytes | None, backup: Path
-) -> None:
+def test_a_member_unlike_its_manifest_entry_is_refused(value: bytes | None, backup: Path) -> None:
     rewritten(backup, **{"tables/common": value})
     refused = pytest.raises(NoBackup, match=r"damaged.*common\.event")
     with refused, ArchiveReader.open(backup) as archive:

@@ -331,7 +331,7 @@ def serve(
         joined.coordinator.report(**report)
 
 
-def test_the_page_and_rest_name_a_node_at_half_speed(
+def test_page_and_rest_name_a_slow_node(
     joined: FakeCluster, browser: Client, api: APIClient
 ) -> None:
     slow = min(joined.used_agents)

@@ -15,9 +15,7 @@ from planner.domain.errors import InvalidProblem
 from tests.helixweb.looking import contains, fresh
 
 
-def test_a_change_in_the_browser_is_told_with_its_author_and_both_values(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_a_change_is_logged_with_author_and_both_values(browser: Client, cluster: Cluster) -> None:
     mini = Node.unscoped.get(name="mini")
     sent = {"name": "mini", "region": "away", "profile_name": "small"}
     browser.post(reverse("node-edit", args=[cluster.pk, mini.pk]), sent)
@@ -108,9 +106,7 @@ def test_many_nodes_are_changed_all_or_none(api: APIClient, cluster: Cluster) ->
     assert "9223372036854775807" in str(beyond.json())
 
 
-def test_lines_of_one_batch_over_rest_share_it_and_are_found_by_it(
-    api: APIClient, browser: Client, cluster: Cluster
-) -> None:
+def test_lines_of_a_batch_are_linked(api: APIClient, browser: Client, cluster: Cluster) -> None:
     known = dict(cluster.nodes.values_list("name", "pk"))
     sent = {
         "delete": [known["mini"]],

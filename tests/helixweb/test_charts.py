@@ -135,9 +135,7 @@ def charts() -> dict[str, Chart]:
     return charts_of(TINY_PROBLEM, name=LINK)
 
 
-def test_every_chart_is_plain_json_that_plotly_knows_with_a_sentence_and_a_table(
-    charts: dict[str, Chart],
-) -> None:
+def test_every_chart_is_valid_and_has_a_summary_and_a_table(charts: dict[str, Chart]) -> None:
     for name, chart in charts.items():
         json.dumps(chart.figure, allow_nan=False)
         data, layout = chart.figure["data"], chart.figure["layout"]

@@ -38,9 +38,7 @@ def test_the_database_lies_in_the_data_folder_whatever_that_is_called(tmp_path: 
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_sites_at_different_ports_of_a_host_have_cookies_of_different_names(
-    tmp_path: Path,
-) -> None:
+def test_sites_at_two_ports_of_a_host_have_cookies_of_different_names(tmp_path: Path) -> None:
     shown = "print(settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME)"
     command = f"from django.conf import settings; {shown}"
     names = set()

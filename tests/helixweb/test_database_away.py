@@ -35,9 +35,7 @@ def failing(error: Exception) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("error", AWAY, ids=str)
-def test_the_api_and_a_page_say_when_to_ask_again(
-    api: APIClient, browser: Client, error: Exception
-) -> None:
+def test_api_and_pages_say_when_to_retry(api: APIClient, browser: Client, error: Exception) -> None:
     browser.raise_request_exception = False
     for client, path, kind in (
         (api, "/api/v1/clusters/", "application/problem+json"),

@@ -56,9 +56,7 @@ def told(joined: FakeCluster, what: str) -> dict[str, Any]:
     return {name: getattr(each, what) for name, each in wanted.items() if each is not None}
 
 
-def test_agents_are_told_one_rank_and_no_engine_unless_asked_for(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_agents_get_one_rank_and_no_engine_by_default(joined: FakeCluster, api: APIClient) -> None:
     """Those of an earlier release refuse the field of the engine."""
     assert deploy(joined, api)["tensor_parallel"] == 1
     for agent in joined.used_agents.values():
@@ -86,9 +84,7 @@ def test_a_nodes_own_option_counts_before_the_deployments_and_that_before_the_mo
     assert newest.after["engine"] == "vllm"
 
 
-def test_the_form_takes_options_of_nodes_and_the_deployment_shows_them(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_options_of_nodes_are_taken_and_shown(browser: Client, joined: FakeCluster) -> None:
     first = next(iter(joined.used_agents))
     typed = {"engine": "helix", "engine_by_node": f" {first}=vllm "}
     typed["tensor_parallel_by_node"] = f" {first}=2, "

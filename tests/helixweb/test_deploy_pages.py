@@ -27,9 +27,7 @@ def press_deploy(browser: Client, joined: FakeCluster, **fields: Any) -> Deploym
     return deployment
 
 
-def test_nodes_of_what_was_superseded_are_called_ended_in_chinese(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_superseded_nodes_are_called_ended_in_chinese(browser: Client, joined: FakeCluster) -> None:
     first = joined.deploy()
     joined.deploy()
     browser.cookies["language"] = "zh-hans"
@@ -46,7 +44,7 @@ def test_a_plan_says_why_it_cannot_be_deployed_yet(browser: Client, joined: Fake
     denied(browser.post(f"/deployments/new?plan={joined.plan.pk}"), 422, "Node tower is silent")
 
 
-def test_a_deployable_plan_offers_the_button_and_names_what_it_would_replace(
+def test_the_deploy_button_names_what_it_would_replace(
     browser: Client, joined: FakeCluster
 ) -> None:
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
@@ -88,9 +86,7 @@ def test_pressing_twice_or_after_another_deploys_once(browser: Client, joined: F
     assert Deployment.unscoped.get() == first
 
 
-def test_the_page_shows_phase_message_and_progress_of_every_node(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_the_page_shows_the_progress_of_every_node(browser: Client, joined: FakeCluster) -> None:
     deployment = press_deploy(browser, joined)
     joined.agents["tower"].beat(
         Phase.LOADING, generation=1, message="<b>half</b> read", loaded_ratio=0.5
@@ -196,9 +192,7 @@ def test_nothing_goes_on_beside_what_cannot_be_served_with_it(
     assert not joined.agents["tower"].desired().continues
 
 
-def test_it_has_taken_over_when_the_coordinator_says_that_nothing_is_left(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_it_has_taken_over_when_nothing_is_left(joined: FakeCluster, api: APIClient) -> None:
     second = follow_without_mini(joined)
     Event.objects.filter(type=WAKE_EVENT).delete()
     for unfinished in (

@@ -45,9 +45,7 @@ def test_a_deployment_is_what_its_worst_node_is(reports: list[NodeReport], statu
         ([report(Phase.IDLE), report(None, removed=True)], Status.STOPPED),
     ],
 )
-def test_a_stop_is_over_when_every_node_that_can_be_heard_is_idle(
-    reports: list[NodeReport], status: Status
-) -> None:
+def test_a_stop_ends_when_all_nodes_are_idle(reports: list[NodeReport], status: Status) -> None:
     assert verdict_while_stopping(reports).status is status
 
 

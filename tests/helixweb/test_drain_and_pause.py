@@ -105,9 +105,7 @@ def test_what_a_coordinator_said_before_or_of_another_generation_is_none(served:
     assert served.drain.state is Drain.State.DRAINING
 
 
-def test_a_node_that_holds_nothing_is_drained_without_the_coordinators_word(
-    cluster: Cluster, user: Any
-) -> None:
+def test_a_node_that_holds_nothing_is_drained_at_once(cluster: Cluster, user: Any) -> None:
     idle = FakeCluster(cluster, user)
     draining.drain(idle.agents[NODE].row, user=user, now=timezone.now())
     draining.follow_drains(now=timezone.now())
@@ -210,9 +208,7 @@ def test_what_follows_a_paused_deployment_is_paused(served: Served) -> None:
     assert served.coordinator.desired().paused
 
 
-def test_a_plan_that_the_coordinator_refuses_fails_and_the_one_before_is_not_over(
-    served: Served, browser: Client
-) -> None:
+def test_a_refused_plan_fails_and_the_one_before_goes_on(served: Served, browser: Client) -> None:
     second = served.deploy()
     served.ready(generation=2)
     why = "plan of generation 2 cannot be served: no tokenizer"

@@ -50,9 +50,7 @@ def announced(agent: FakeAgent, *, address: str = "127.0.0.1", **said: Any) -> t
 @pytest.mark.parametrize(
     "endpoint", ["tcp://127.0.0.1:8660/x y\r\nfoo", "ipc:///etc/passwd", "tcp://10.0.0.7:0"]
 )
-def test_an_endpoint_that_is_none_is_refused_at_both_doors(
-    endpoint: str, mini: FakeAgent, user: User
-) -> None:
+def test_an_invalid_endpoint_is_always_refused(endpoint: str, mini: FakeAgent, user: User) -> None:
     status, detail = announced(mini, data_endpoint=endpoint)
     assert status == 400
     assert "data_endpoint" in detail

@@ -10,7 +10,7 @@ from helixweb import environment
 
 
 @pytest.mark.parametrize("value", ["host:6379", "http://host", "redis", "://", "my://u:hunter2@h"])
-def test_another_url_is_refused_with_an_example(
+def test_a_wrong_url_is_refused_with_an_example(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("STORE_URL", value)

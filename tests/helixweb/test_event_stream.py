@@ -81,9 +81,7 @@ async def test_a_stream_that_reconnects_is_replayed_what_it_missed_and_nothing_t
     await stream.aclose()
 
 
-async def test_what_this_process_commits_comes_without_a_poll(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_own_commits_reach_streams_without_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcaster, "POLL_INTERVAL_S", 3600.0)
 
     stream = broadcaster.stream(["cluster:1"], place=None)
@@ -244,9 +242,7 @@ async def test_events_since_a_place_are_told_at_once(client: AsyncClient, cluste
     assert (await asked(client, topics=topic, after=told["after"]))["events"] == []
 
 
-async def test_who_waits_is_answered_when_something_comes(
-    client: AsyncClient, cluster: Cluster
-) -> None:
+async def test_a_wait_ends_with_the_next_event(client: AsyncClient, cluster: Cluster) -> None:
     topic = f"cluster:{cluster.pk}"
 
     begin = await asked(client, topics=topic)
@@ -258,9 +254,7 @@ async def test_who_waits_is_answered_when_something_comes(
     assert [event["data"]["name"] for event in told["events"]] == ["tower"]
 
 
-async def test_who_waits_in_vain_goes_on_from_that_place(
-    client: AsyncClient, cluster: Cluster
-) -> None:
+async def test_a_wait_without_events_keeps_its_place(client: AsyncClient, cluster: Cluster) -> None:
     topic = f"cluster:{cluster.pk}"
     begin = await asked(client, topics=topic)
     again = await asked(client, topics=topic, after=begin["after"], wait=0.01)
@@ -293,9 +287,7 @@ def test_what_makes_no_sense_is_refused(
     ["cluster:{other}", "metrics:{other}", "node:999", "plan-run:1", "agent:1", "coordinator:1",
      "rights:1", "rights:{user}", "cluster:{own},cluster:{other}", "cluster:", "*", "cluster:-1"],
 )  # fmt: skip
-def test_one_hears_nothing_of_what_one_may_not_see(
-    reader: Reader, cluster: Cluster, topic: str
-) -> None:
+def test_hidden_topics_are_refused(reader: Reader, cluster: Cluster, topic: str) -> None:
     other = records.create(Cluster, name="other")
     named = topic.format(own=cluster.pk, other=other.pk, user=reader.user.pk)
     for address in (PAGES, REST):
@@ -312,7 +304,7 @@ async def test_a_stream_asks_again_in_the_end_who_reads_it() -> None:
 
 
 @pytest.mark.parametrize("waits_at_once", [True, False], ids=["waiting", "just asked"])
-async def test_who_waits_for_events_hears_none_after_the_right_to_them_has_ended(
+async def test_a_wait_gets_nothing_once_its_right_ended(
     reader: Reader, waits_at_once: bool
 ) -> None:
     answer = await reader.ask(REST, wait=60)
@@ -330,7 +322,7 @@ async def test_who_waits_for_events_hears_none_after_the_right_to_them_has_ended
 
 
 @pytest.mark.parametrize("ending", [demoted, kept_out, key_revoked, logged_out])
-async def test_an_open_stream_ends_with_the_right_to_it(
+async def test_a_stream_ends_with_its_right(
     reader: Reader, ending: Callable[[Reader], None]
 ) -> None:
     async with reader.stream(REST if ending is key_revoked else PAGES) as pieces:

@@ -135,9 +135,7 @@ def test_the_site_takes_json_alone() -> None:
     assert sites.conf.result_backend is None
 
 
-def test_pickles_strange_tasks_and_noise_in_the_queue_run_nothing(
-    app: Celery, tmp_path: Path
-) -> None:
+def test_foreign_messages_in_the_queue_run_nothing(app: Celery, tmp_path: Path) -> None:
     proof, ran, seen = tmp_path / "it-ran", [], threading.Event()
 
     @app.task(name="good")

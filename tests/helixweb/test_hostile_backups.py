@@ -56,9 +56,7 @@ def test_a_member_that_unfolds_to_far_more_than_it_is_refused(member: str, backu
 
 
 @pytest.mark.parametrize(("field", "value"), [("flag_bits", 1), ("compress_type", 99)])
-def test_a_member_that_only_other_programs_can_read_is_refused(
-    field: str, value: int, backup: Path
-) -> None:
+def test_a_member_of_other_programs_is_refused(field: str, value: int, backup: Path) -> None:
     """One with a password of zip's own, or compressed in a way that is not known here."""
     with zipfile.ZipFile(backup) as file:
         start = file.start_dir

@@ -126,9 +126,7 @@ FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", '=HYPERLINK("http://
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_no_cell_of_a_file_for_spreadsheets_is_a_formula(
-    browser: Client, cluster: Cluster, formula: str
-) -> None:
+def test_no_cell_of_a_csv_is_a_formula(browser: Client, cluster: Cluster, formula: str) -> None:
     Node.unscoped.filter(name="tower").update(name=formula, region=formula)
     Change.unscoped.update(name=formula)
     for path in ("nodes-csv", "changes-csv"):

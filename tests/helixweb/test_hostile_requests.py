@@ -108,9 +108,7 @@ def test_no_write_over_rest_is_taken_from_a_session_without_the_token(person: An
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", ["/login/", "/", "/clusters/", "/api/v1/clusters/", "/nowhere/"])
-def test_every_answer_says_that_it_is_nobodys_frame_and_what_it_is(
-    browser: Client, path: str
-) -> None:
+def test_every_answer_forbids_frames_and_names_its_type(browser: Client, path: str) -> None:
     headers = browser.get(path).headers
     assert headers["X-Frame-Options"] == "DENY"
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
@@ -225,7 +223,7 @@ def test_a_long_list_of_wrong_things_is_answered_with_a_short_one(
     ],
     ids=["text", "xml", "form", "no boundary", "long boundary", "many fields", "large"],
 )
-def test_a_form_of_another_page_is_no_body_and_its_refusal_is_logged(
+def test_a_form_is_no_body_and_its_refusal_is_logged(
     api: APIClient, kind: str, body: bytes
 ) -> None:
     answer = answered(api.generic("POST", "/api/v1/clusters/", body, content_type=kind), 415)
@@ -250,9 +248,7 @@ def test_no_path_leads_out_of_the_static_files(path: str) -> None:
 
 
 # -- Secrets --------------------------------------------------------------------------------------
-def test_a_key_is_looked_for_by_its_hash_so_that_no_comparison_tells_how_much_was_right(
-    user: Any,
-) -> None:
+def test_a_key_is_looked_up_by_its_hash(user: Any) -> None:
     secret = create_api_key(name="k", user=user, scopes=["read"]).secret
     almost = secret[:-1] + ("y" if secret.endswith("x") else "x")
 

@@ -78,9 +78,7 @@ def test_an_answer_that_is_kept_under_another_secret_key_is_told_and_not_done_ag
     assert made() == 1
 
 
-def test_an_answer_is_not_given_again_to_who_has_other_roles_by_now(
-    user: Any, cluster: Cluster
-) -> None:
+def test_an_answer_is_not_repeated_to_a_user_with_other_roles(user: Any, cluster: Cluster) -> None:
     other = records.create(Cluster, name="other")
     Grant.objects.filter(user=user).update(cluster=cluster)
     Grant.objects.create(user=user, cluster=other, role="operator")
@@ -196,7 +194,7 @@ def test_of_two_at_once_one_does_it_and_the_other_gets_its_answer(
     assert PlanRun.unscoped.count() == before + 1
 
 
-def test_an_answer_is_given_again_after_its_cluster_has_gone(
+def test_an_answer_is_repeated_once_its_cluster_is_deleted(
     api: APIClient, cluster: Cluster
 ) -> None:
     """The change log names the cluster of what was answered, if there is such a one."""

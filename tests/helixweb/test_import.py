@@ -56,9 +56,7 @@ def test_a_bad_file_is_refused_by_rest_with_a_problem_document(
     assert nothing_is_stored()
 
 
-def test_a_bad_file_is_refused_by_the_form_which_keeps_the_text(
-    browser: Client, tiny_problem: Problem
-) -> None:
+def test_the_form_refuses_a_bad_file_and_keeps_it(browser: Client, tiny_problem: Problem) -> None:
     with_an_unknown_profile(tiny_problem)
     text = json.dumps(tiny_problem, indent=1)
     for sent in ({"text": text}, {"file": SimpleUploadedFile("bad.json", text.encode())}):
@@ -79,9 +77,7 @@ def test_a_good_file_is_stored_whole(browser: Client, tiny_problem: Problem) -> 
     )
 
 
-def test_measured_times_limits_and_prices_survive_the_inventory(
-    api: APIClient, measured_problem: Problem
-) -> None:
+def test_measured_times_and_prices_are_kept(api: APIClient, measured_problem: Problem) -> None:
     answered(api.post("/api/v1/clusters/import/", {"problem": measured_problem}), 201)
     cluster, expected = Cluster.unscoped.get(), problem_from_dict(measured_problem)
     built = problems.build_problem(cluster, LanguageModel.objects.get())

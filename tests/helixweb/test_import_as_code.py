@@ -337,9 +337,7 @@ def test_a_bad_file_changes_nothing_and_names_line_value_and_remedy(
         ("clusters", '{"name": "c", "nodes": [{"name": "a", "gpus": true}]}', "true"),
     ],
 )
-def test_what_no_database_takes_is_refused(
-    db: None, user: Any, kind: str, row: str, said: str
-) -> None:
+def test_unstorable_values_are_refused(db: None, user: Any, kind: str, row: str, said: str) -> None:
     text = f'{{"format": "helixweb.inventory/1", "{kind}": [{row}]}}'
     denied(bring_in_text(text, "application/json"), 400, said)
 
@@ -380,16 +378,12 @@ def test_what_was_agreed_to_is_done_or_nothing(world: Document) -> None:
         ({"cluster": 10**30, "kind": "nodes"}, "text/csv"),
     ],
 )
-def test_parameters_that_mean_nothing_here_are_refused(
-    cluster: Cluster, query: Document, media: str
-) -> None:
+def test_unusable_parameters_are_refused(cluster: Cluster, query: Document, media: str) -> None:
     text = json.dumps({"format": "helixweb.inventory/1"})
     assert bring_in_text(text, media, **query).status_code == 400
 
 
-def test_who_may_change_one_cluster_only_cannot_make_others_or_change_models(
-    world_of_two: tuple[Cluster, Any],
-) -> None:
+def test_an_operator_of_one_cluster_cannot_change_more(world_of_two: tuple[Cluster, Any]) -> None:
     other, operator = world_of_two
     one = api_of(operator)
     own = {

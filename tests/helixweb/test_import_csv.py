@@ -122,9 +122,7 @@ def test_more_lines_than_are_read_at_once_are_refused(cluster: Cluster) -> None:
     assert "200,000 lines" in answer.json()["detail"]
 
 
-def test_thousands_of_rows_come_and_go_in_few_statements(
-    cluster: Cluster, django_assert_max_num_queries: Any
-) -> None:
+def test_many_rows_take_few_queries(cluster: Cluster, django_assert_max_num_queries: Any) -> None:
     names = [f"n{number}" for number in range(1500)]
     nodes = "name\n" + "".join(f"{name}\n" for name in names)
     with django_assert_max_num_queries(150):

@@ -121,9 +121,7 @@ def test_the_key_of_an_instance_is_no_column_and_stays_the_same(two: Instances) 
     assert after == before
 
 
-def test_one_that_fails_degrades_the_deployment_and_its_page_says_why(
-    browser: Client, two: Instances
-) -> None:
+def test_a_failed_instance_degrades_its_deployment(browser: Client, two: Instances) -> None:
     deployment = two.deploy()
     beat_all(two, deployment)
     name = next(iter(two.plan.document["placement"]))
@@ -152,9 +150,7 @@ def test_a_server_that_answers_keeps_a_deployment_from_having_failed(two: Instan
         assert fresh(deployment).status == status
 
 
-def test_servers_of_somebody_alone_are_a_deployment_that_is_ready_once_one_answers(
-    browser: Client, two: Instances
-) -> None:
+def test_external_servers_are_ready_once_one_answers(browser: Client, two: Instances) -> None:
     names = sorted(two.plan.document["placement"])
     deployment = two.deploy(backend_by_node={name: f"http://{name}:8000" for name in names})
 

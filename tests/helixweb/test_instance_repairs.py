@@ -52,9 +52,7 @@ def spare_machine(there: Instances) -> str:
     return spare
 
 
-def test_an_instance_takes_the_place_of_a_lost_one_where_another_machine_holds_the_model(
-    cluster: Cluster, user: Any
-) -> None:
+def test_another_machine_takes_the_place_of_a_lost_instance(cluster: Cluster, user: Any) -> None:
     here = Repaired(make(cluster, user, Replanning.AUTOMATIC))
     spare = spare_machine(here.there)
     lost, stays = sorted(here.there.plan.document["placement"])
@@ -69,9 +67,7 @@ def test_an_instance_takes_the_place_of_a_lost_one_where_another_machine_holds_t
     assert row.moved_bytes
 
 
-def test_what_is_predicted_of_another_plan_is_offered(
-    cluster: Cluster, user: Any, browser: Client
-) -> None:
+def test_another_plan_is_offered_with_figures(cluster: Cluster, user: Any, browser: Client) -> None:
     here = Repaired(make(cluster, user, Replanning.ASK))
     spare_machine(here.there)
     here.there.silence(min(here.there.plan.document["placement"]))
@@ -118,9 +114,7 @@ def test_backends_of_lost_nodes_do_not_stand_in_the_way(cluster: Cluster, user: 
     assert here.serving.backend_by_node == {stays: "vllm"}
 
 
-def test_pipelines_beside_instances_are_planned_anew_when_one_of_their_nodes_is_lost(
-    cluster: Cluster, user: Any
-) -> None:
+def test_pipelines_beside_instances_are_repaired_too(cluster: Cluster, user: Any) -> None:
     Cluster.unscoped.filter(pk=cluster.pk).update(replanning=Replanning.AUTOMATIC)
     there = Instances(cluster, user, whole=1, method="mixed")
     (whole,) = {one["node"] for one in there.plan.document["instances"]}

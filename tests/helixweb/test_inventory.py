@@ -191,9 +191,7 @@ def test_people_write_megabits_and_rows_hold_bytes(browser: Client, cluster: Clu
     assert (form["bandwidth_bytes_per_s"].value(), form["latency_s"].value()) == (100.0, 20.0)
 
 
-def test_pages_say_whether_layer_times_are_measured_and_what_a_node_costs(
-    browser: Client, cluster: Cluster
-) -> None:
+def test_pages_show_measured_times_and_prices(browser: Client, cluster: Cluster) -> None:
     sent = {
         "model": LanguageModel.objects.get().pk, "name": "fast", "vram_bytes": "16",
         "tokens_per_s": "10, 5", "kv_capacity_token_layers": "100 50", "price_per_hour": "2.25",

@@ -75,9 +75,7 @@ def test_a_used_token_names_its_user_and_the_remedy(cluster: Cluster, user: Any)
     assert Node.unscoped.filter(uuid__isnull=False).count() == 1
 
 
-def test_one_command_admits_as_many_machines_as_it_says_each_called_as_its_host(
-    cluster: Cluster, user: Any
-) -> None:
+def test_one_command_admits_as_many_machines_as_it_says(cluster: Cluster, user: Any) -> None:
     token = joining.create_join_token(cluster, "node", user, machines=3)
     named = [
         join(token.secret, name="rack", may_rename=True, **place(number)).row.name
@@ -126,9 +124,7 @@ def test_the_gpus_of_a_machine_use_a_token_once_up_to_a_bound(cluster: Cluster, 
         join(token, machine_uuid=str(uuid.uuid4()), name="attic")
 
 
-def test_the_uuid_of_a_node_does_not_open_the_token_that_it_used(
-    cluster: Cluster, user: Any
-) -> None:
+def test_the_uuid_of_a_node_does_not_open_a_token_that_it_used(cluster: Cluster, user: Any) -> None:
     token = token_for(cluster, user)
     shown = str(join(token).row.uuid)  # by REST, to all who can see the cluster
     for machine in (shown, shown.replace("-", "")):
@@ -136,9 +132,7 @@ def test_the_uuid_of_a_node_does_not_open_the_token_that_it_used(
             join(token, machine_uuid=machine, name="attic", **place(1))
 
 
-def test_a_wrong_token_an_old_one_and_one_for_another_role_are_refused(
-    cluster: Cluster, user: Any
-) -> None:
+def test_tokens_unknown_expired_or_of_another_role_are_refused(cluster: Cluster, user: Any) -> None:
     with pytest.raises(joining.TokenUnknown, match="fresh join command") as refused:
         join("hlxj_" + "s" * 40)
     assert "s" * 20 not in str(refused.value)
@@ -231,9 +225,7 @@ def test_what_no_row_can_hold_is_refused_by_name(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("machines", [1, 2])
-def test_of_many_machines_racing_with_one_token_one_joins(
-    cluster: Cluster, user: Any, machines: int
-) -> None:
+def test_a_race_for_a_token_admits_no_more(cluster: Cluster, user: Any, machines: int) -> None:
     token = joining.create_join_token(cluster, "node", user, machines=machines).secret
 
     def race(number: int) -> str:
@@ -356,9 +348,7 @@ def test_a_command_for_nobody_is_not_made(
         "http://a b",
     ],
 )
-def test_a_coordinator_that_says_a_strange_address_is_refused(
-    cluster: Cluster, user: Any, url: str
-) -> None:
+def test_a_coordinator_at_a_bad_address_is_refused(cluster: Cluster, user: Any, url: str) -> None:
     """This site sends chats there, and people paste it into their shells."""
     token = token_for(cluster, user, "coordinator")
     with pytest.raises(errors.JoinRefused, match="no address of a server"):
