@@ -16,7 +16,7 @@ from runtime.protocol.control import LATENCY_BOUNDS_S, CoordinatorReport, LinkSt
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
 from tests.helixweb.conftest import TINY_PROBLEM
-from tests.helixweb.instance_doubles import Instances, beat_all, told
+from tests.helixweb.instance_doubles import Instances, told
 from tests.helixweb.process_doubles import STATS, FakeCluster, make_plan
 from tests.helixweb.request_traces import made_up_trace
 
@@ -114,7 +114,7 @@ def cluster_of_instances(cluster_name: str, *, user: Any, now: datetime) -> dict
     doubles.plan = run.plan
     well, failed = sorted(doubles.plan.document["placement"])
     deployment = doubles.deploy(backend_by_node={well: "http://gpu.example:8000"})
-    beat_all(doubles, deployment)
+    doubles.ready(generation=deployment.generation)
     last = "Loading safetensors checkpoint shards: 50%\ntorch.OutOfMemoryError: CUDA out of memory"
     doubles.agents[failed].beat(
         Phase.FAILED,

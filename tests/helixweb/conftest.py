@@ -326,10 +326,6 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def plan(cluster: Cluster, user: Any) -> Plan:
     """A plan for the flow, found by the baselines at once; its first simulation is queued."""
-    return recorded(lambda: _found(cluster, user))
-
-
-def _found(cluster: Cluster, user: Any) -> Plan:
-    options = PlanOptions(objective="flow", time_limit_s=1)
-    run = begun(cluster, user, options)
-    return searched(run)
+    return recorded(
+        lambda: searched(begun(cluster, user, PlanOptions(objective="flow", time_limit_s=1)))
+    )

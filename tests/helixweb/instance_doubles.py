@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from helixweb.deployment.models import Deployment
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
 from helixweb.inventory.services import problems
 from helixweb.planning.models import Plan
@@ -20,6 +19,10 @@ class Instances(FakeCluster):
         super().__init__(cluster, user)
         make_whole(cluster, self.model, list(self.agents)[:whole])
         self.plan = plan_by(cluster, self.model, method)
+
+    def ready(self, *, generation: int = 1) -> None:
+        for name, agent in self.used_agents.items():
+            agent.beat(Phase.READY, generation=generation, instances=[told(name)])
 
 
 def make_whole(cluster: Cluster, model: LanguageModel, names: list[str]) -> None:
@@ -51,13 +54,6 @@ def plan_by(cluster: Cluster, model: LanguageModel, method: PlanMethod) -> Plan:
 def told(name: str, condition: str = "ready", **more: Any) -> dict[str, Any]:
     told = ObservedInstance(name=name, condition=condition, port=20_000 + len(name), **more)
     return told.model_dump(mode="json")
-
-
-def beat_all(there: Instances, deployment: Deployment) -> None:
-    for name in there.plan.document["placement"]:
-        there.agents[name].beat(
-            Phase.READY, generation=deployment.generation, instances=[told(name)]
-        )
 
 
 def refused(answer: Any, *words: str) -> None:

@@ -220,6 +220,21 @@ class FakeCluster:
         for agent in self.used_agents.values():
             agent.beat(Phase.READY, generation=generation)
 
+    def bring_up(self, deployment: Deployment) -> Deployment:
+        """The deployment, now ready."""
+        self.ready(generation=deployment.generation)
+        deployment.refresh_from_db()
+        assert deployment.status == Status.READY
+        return deployment
+
+    def fetch_some(self, name: str, *, generation: int = 1) -> dict[str, Any]:
+        """The node lacks weights, and has a part of them by now; what it reports of that."""
+        fetched = {"peer laptop": 1_000_000_000, "hub": 500_000_000}
+        fetch = {"needed_bytes": 4_000_000_000, "fetched": fetched, "source": "hub", "eta_s": 130.0}
+        weights = {"port": 9000, "fetch": fetch}
+        self.agents[name].beat(Phase.LOADING, generation=generation, weights=weights)
+        return weights
+
     def silence(self, name: str) -> None:
         """As if the agent had said nothing for a minute."""
         long_ago = timezone.now() - timedelta(minutes=1)
@@ -249,11 +264,7 @@ def served(joined: FakeCluster) -> Deployment:
 
 
 def _served(joined: FakeCluster) -> Deployment:
-    deployment = joined.deploy()
-    joined.ready(generation=deployment.generation)
-    deployment.refresh_from_db()
-    assert deployment.status == Status.READY
-    return deployment
+    return joined.bring_up(joined.deploy())
 
 
 def make_plan(cluster: Cluster, *, without: str = "") -> Plan:

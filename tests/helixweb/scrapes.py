@@ -108,12 +108,10 @@ def coordinator_page() -> bytes:
         node="mini",
         condition="ready",
         open=True,
-        message="",
         requests=1,
         waiting=0,
         kv_usage=0.5,
         answered_total=3,
-        failed_total=0,
         output_tokens_total=9,
         output_tokens_per_s=1.0,
     )

@@ -257,9 +257,7 @@ def test_names_of_backups_are_in_the_order_of_time(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "mine.helix").exists()
 
 
-def test_object_storage_keeps_lists_and_forgets_backups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_storage_keeps_lists_and_forgets_backups(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(object_storage.ObjectStorage()) as storage:
         _credentials(monkeypatch, storage.url, object_storage.ACCESS_KEY)
         store, _ = store_of("s3://bucket/sites/one/")
@@ -279,7 +277,7 @@ def test_object_storage_keeps_lists_and_forgets_backups(
             pass
 
 
-def test_object_storage_refusal_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_storage_refusal_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(object_storage.ObjectStorage()) as storage:
         _credentials(monkeypatch, storage.url, "stranger")
         with pytest.raises(CommandFailed, match="AccessDenied"):

@@ -174,12 +174,6 @@ def test_a_kv_cache_that_is_nearly_full_is_named(full: str, kv: dict[str, float 
     contains(found.evidence, "3 requests wait", "Computing is not what limits")
 
 
-def test_room_that_the_last_request_left_is_not_enough_for_those_that_wait() -> None:
-    nodes = node("a100", busy=0.99), node("t4", kv_promised_ratio=0.78)
-    assert find(*nodes, waiting=3).subject == "t4"
-    assert find(*nodes, waiting=0).subject == "a100"
-
-
 def test_a_full_kv_cache_beside_a_busy_node_says_that_room_alone_would_bring_little() -> None:
     found = find(node("a100", busy=0.99), node("t4", kv_used_ratio=0.97), waiting=3)
     assert (found.limit, found.subject) == (Limit.KV_CACHE, "t4")

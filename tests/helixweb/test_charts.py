@@ -236,6 +236,23 @@ def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -
     assert incumbent_curve([], until_s=0.0).summary == "No placement has been found yet."
 
 
+def test_the_timeline_has_a_bar_for_each_span_where_it_belongs() -> None:
+    spans = [
+        PhaseSpan(node="a", phase="waiting", begin_s=0.0, end_s=1.0),
+        PhaseSpan(node="a", phase="loading", begin_s=1.0, end_s=3.5),
+        PhaseSpan(node="b", phase="loading", begin_s=0.5, end_s=2.0, note="slow disk"),
+        PhaseSpan(node="a", phase="ready", begin_s=3.5, end_s=4.0),
+    ]
+    chart = phase_timeline(spans)
+    bars = {trace["name"]: trace for trace in chart.figure["data"]}
+    assert list(bars) == ["waiting", "loading", "ready"]
+    assert bars["loading"]["y"] == ["a", "b"]
+    assert bars["loading"]["base"] == [1.0, 0.5]
+    assert bars["loading"]["x"] == [2.5, 1.5]
+    assert chart.summary == "1 of 2 nodes have been ready so far."
+    assert chart.rows[2] == ("b", "loading", 0.5, 1.5, "slow disk")
+
+
 def test_moments_below_a_small_chart_have_no_second_line() -> None:
     chart = small(latency([_moment(), _moment()], p50_s=[0.1, 0.2], p95_s=[0.2, 0.3]))
     assert chart.figure["layout"]["xaxis"]["tickformat"] == "%H:%M"  # else Plotly adds the date

@@ -251,16 +251,13 @@ def test_manage_py_reaches_the_same_commands(capsys: pytest.CaptureFixture[str])
     assert ended.value.code == exit_codes.USAGE
 
 
-def test_names_of_the_site_complete(
-    user: Any, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_the_site_complete(shell: Shell, cluster: Cluster) -> None:
     cluster_names, model_names, node_names = map(completer_of, ("clusters", "models", "nodes"))
-    environ = Shell(new_key(user), home=str(tmp_path)).environ
-    asked = Namespace(surroundings=Surroundings(environ=environ, transport=InProcess()))
+    asked = Namespace(surroundings=Surroundings(environ=shell.environ, transport=InProcess()))
     assert node_names("t", asked) == ["tower"]
     assert cluster_names("", asked) == ["tiny"]
     assert model_names("x", asked) == []
-    environ["HELIXWEB_KEY"] = "hlx_no.such"
+    shell.environ["HELIXWEB_KEY"] = "hlx_no.such"
     assert node_names("t", asked) == []
 
 

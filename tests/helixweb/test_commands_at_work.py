@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from helixweb.command_line import exit_codes
 from helixweb.command_line.commands.bench import percentiles, run_closed_loop
 from helixweb.command_line.commands.events import line
 from helixweb.command_line.output import width
-from helixweb.deployment.models import Deployment, Drain, Status
+from helixweb.deployment.models import Deployment, Drain
 from helixweb.inventory.models import Cluster, Coordinator, Node
 from helixweb.operations.tasks import beat_pulse
 from helixweb.planning.models import Plan, PlanRun
@@ -24,7 +24,7 @@ from runtime.checkpoints.engine_fit import offers_of
 from runtime.protocol.engines import EngineSettings
 from runtime.protocol.phases import Phase
 from tests.helixweb.chat_double import ChatDouble
-from tests.helixweb.looking import contains, fresh
+from tests.helixweb.looking import contains
 from tests.helixweb.process_doubles import HARDWARE, FakeCluster, served
 from tests.helixweb.searching import searched
 from tests.helixweb.site_in_process import Shell
@@ -36,20 +36,6 @@ THERE = ("--endpoint", "http://there", "--model", "m")
 @pytest.fixture
 def serving(joined: FakeCluster) -> Deployment:
     return served(joined)
-
-
-def bring_up(joined: FakeCluster) -> Deployment:
-    deployment = Deployment.unscoped.latest("pk")
-    joined.ready(generation=deployment.generation)
-    assert fresh(deployment).status == Status.READY
-    return deployment
-
-
-def fetch_some(joined: FakeCluster, *, generation: int) -> None:
-    """A node lacks weights, and has a part of them by now."""
-    fetched = {"peer mini": 1_000_000_000, "hub": 500_000_000}
-    fetch = {"needed_bytes": 4_000_000_000, "fetched": fetched, "source": "hub", "eta_s": 130.0}
-    joined.agents["tower"].beat(Phase.LOADING, generation=generation, weights={"fetch": fetch})
 
 
 def solve(seconds: float) -> None:
@@ -125,7 +111,10 @@ def test_a_plan_is_compared_with_another(shell: Shell, plan: Plan) -> None:
 
 
 def test_a_plan_is_deployed_paused_resumed_and_let_go(shell: Shell, joined: FakeCluster) -> None:
-    steps = [lambda: fetch_some(joined, generation=1), lambda: bring_up(joined)]
+    steps: list[Callable[[], object]] = [
+        lambda: joined.fetch_some("tower"),
+        lambda: joined.bring_up(Deployment.unscoped.latest("pk")),
+    ]
     shell.sleep = lambda seconds: steps.pop(0)() and None
     assert shell("deploy", joined.plan.pk, "--max-queued-requests", 3) == 0
     contains(shell.err, "deploying: ", "; fetched 38% of 4 GB")
@@ -193,9 +182,9 @@ def test_status_tells_what_runs_and_what_is_lost(
     assert re.search(r"lost +mini", shell.out)
     assert "12.5 tokens/s" in shell.out
     assert "fetches" not in shell.out
-    fetch_some(joined, generation=1)
+    joined.fetch_some("tower")
     assert shell("status") == 0
-    told_of = r"fetches +tower: 1.5 GB of 4 GB \(peer mini 1 GB, hub 500 MB\), 130.0 s left"
+    told_of = r"fetches +tower: 1.5 GB of 4 GB \(peer laptop 1 GB, hub 500 MB\), 130.0 s left"
     assert re.search(told_of, shell.out)
     assert shell("status", "tiny", "--json") == 0
     (told,) = shell.json()

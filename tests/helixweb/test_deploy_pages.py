@@ -92,15 +92,7 @@ def test_the_page_shows_the_progress_of_every_node(browser: Client, joined: Fake
         Phase.LOADING, generation=1, message="<b>half</b> read", loaded_ratio=0.5
     )
     joined.agents["laptop"].beat(Phase.FAILED, generation=1, message="out of memory; add some")
-    fetch = {
-        "needed_bytes": 4_000_000_000,
-        "fetched": {"peer laptop": 1_000_000_000, "hub": 500_000_000},
-        "source": "hub",
-        "eta_s": 130.0,
-    }
-    joined.agents["mini"].beat(
-        Phase.LOADING, generation=1, loaded_ratio=0.1, weights={"port": 9000, "fetch": fetch}
-    )
+    weights = joined.fetch_some("mini")
     page = tight(browser.get(f"/deployments/{deployment.pk}/").content.decode())
     cluster = joined.cluster.pk
     topics = f"deployment:{deployment.pk},cluster:{cluster},metrics:{cluster}"
@@ -112,7 +104,7 @@ def test_the_page_shows_the_progress_of_every_node(browser: Client, joined: Fake
     assert "about 2 min left" in page
     node = joined.agents["mini"].row
     shows(browser.get(f"/clusters/{joined.cluster.pk}/nodes/{node.pk}/"), "Fetched 1.5 GB of 4 GB")
-    joined.agents["mini"].beat(Phase.READY, generation=1, weights={"port": 9000, "fetch": fetch})
+    joined.agents["mini"].beat(Phase.READY, generation=1, weights=weights)
     later = browser.get(f"/deployments/{deployment.pk}/").content.decode()
     assert "about 2 min left" not in later
     contains(page, "http://127.0.0.1:8100/v1/chat/completions", "YOUR_KEY")

@@ -12,7 +12,12 @@ from rest_framework.test import APIClient
 from helixweb.common.models import Event
 from helixweb.deployment import tasks
 from helixweb.deployment.models import Deployment, Status
-from helixweb.deployment.settling import settle
+from helixweb.deployment.settling import (
+    NodeReport,
+    settle,
+    verdict_in_service,
+    verdict_while_stopping,
+)
 from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Change, Cluster, Node
 from helixweb.inventory.services import joining, records
@@ -51,11 +56,6 @@ def test_what_was_deployed_paused_and_stopped_is_in_the_change_log_of_its_cluste
     assert (made.after["plan_id"], made.after["theta"]) == (joined.plan.pk, 2.0)
     assert (paused.before, paused.after) == ({"paused": False}, {"paused": True})
     assert stopped.after["status"] == "stopping"
-
-
-def bring_up(joined: FakeCluster, deployment: Deployment) -> None:
-    joined.ready(generation=deployment.generation)
-    assert fresh(deployment).status == Status.READY
 
 
 def test_a_plan_is_ready_when_its_nodes_have_loaded(joined: FakeCluster, api: APIClient) -> None:
@@ -201,7 +201,7 @@ def test_a_process_that_moved_gives_everybody_a_new_generation(joined: FakeClust
     endpoints = {peer.name: peer.endpoint for peer in assignment.peers}
     assert endpoints["tower"] == "tcp://127.0.0.1:7999"
     assert assignment.generation == 2
-    bring_up(joined, deployment)
+    joined.bring_up(deployment)
 
 
 def test_editing_the_model_does_not_reach_what_serves(joined: FakeCluster, api: APIClient) -> None:
@@ -264,7 +264,7 @@ def test_a_node_that_was_removed_and_joined_serves_again(joined: FakeCluster, us
     mini.join(joining.create_join_token(joined.cluster, "node", user).secret)
     assert (fresh(deployment).generation, deployment.status) == (2, Status.DEPLOYING)
     assert mini.desired().assignment is not None
-    bring_up(joined, deployment)
+    joined.bring_up(deployment)
 
 
 def test_a_heartbeat_without_news_costs_few_queries(
@@ -312,7 +312,7 @@ def test_the_timeline_shows_how_each_node_became_ready(joined: FakeCluster, api:
     deployment = joined.deploy()
     for agent in joined.used_agents.values():
         agent.beat(Phase.LOADING, generation=1)
-    bring_up(joined, deployment)
+    joined.bring_up(deployment)
     chart = api.get(f"/api/v1/deployments/{deployment.pk}/timeline/").json()
     assert "All 3 nodes were ready after" in chart["summary"]
     phases = [row[1] for row in chart["rows"] if row[0] == "tower"]
@@ -347,3 +347,40 @@ def test_a_deployment_is_ready_if_a_coordinator_says(joined: FakeCluster, api: A
     joined.coordinator.report(serving=False, message=cut)
     assert told() == ("degraded", cut)
     assert api.get(f"/api/v1/deployments/{deployment.pk}/").json()["message"] == cut
+
+
+def report(
+    phase: Phase | None, *, removed: bool = False, lost: bool = False, message: str = ""
+) -> NodeReport:
+    return NodeReport(name="a", phase=phase, message=message, removed=removed, lost=lost)
+
+
+@pytest.mark.parametrize(
+    ("reports", "status"),
+    [
+        ([report(Phase.READY), report(Phase.READY)], Status.READY),
+        ([report(Phase.READY), report(Phase.LOADING)], Status.DEPLOYING),
+        ([report(Phase.READY), report(None)], Status.DEPLOYING),
+        ([report(Phase.READY), report(Phase.IDLE)], Status.DEPLOYING),
+        ([report(Phase.READY), report(Phase.FAILED)], Status.FAILED),
+        ([report(Phase.READY), report(Phase.READY, removed=True)], Status.FAILED),
+        ([report(Phase.READY), report(Phase.READY, lost=True)], Status.DEGRADED),
+        ([report(Phase.LOADING), report(Phase.READY, lost=True)], Status.DEPLOYING),
+    ],
+)
+def test_a_deployment_is_what_its_worst_node_is(reports: list[NodeReport], status: Status) -> None:
+    assert verdict_in_service(reports).status is status
+
+
+@pytest.mark.parametrize(
+    ("reports", "status"),
+    [
+        ([report(Phase.IDLE), report(Phase.IDLE)], Status.STOPPED),
+        ([report(Phase.IDLE), report(Phase.STOPPING)], Status.STOPPING),
+        ([report(Phase.IDLE), report(None)], Status.STOPPING),
+        ([report(Phase.IDLE), report(None, lost=True)], Status.STOPPED),
+        ([report(Phase.IDLE), report(None, removed=True)], Status.STOPPED),
+    ],
+)
+def test_a_stop_ends_when_all_nodes_are_idle(reports: list[NodeReport], status: Status) -> None:
+    assert verdict_while_stopping(reports).status is status

@@ -18,6 +18,7 @@ from django.urls import reverse
 from helixweb.inventory.models import Change, Cluster, Node
 from tests.e2e.pages import PAGES
 from tests.helixweb.everything import make_world
+from tests.helixweb.looking import browser_of
 
 # Breaks out of text, of attributes with either quote, and of scripts; each says who it was.
 MARKUP = "\"'></script><b data-taken>"
@@ -86,9 +87,7 @@ def world(db: None) -> dict[str, Any]:
 
 @pytest.fixture
 def visitor(world: dict[str, Any], django_user_model: Any) -> Client:
-    client = Client(raise_request_exception=True)
-    client.force_login(django_user_model.objects.get(username=world["user"]))
-    return client
+    return browser_of(django_user_model.objects.get(username=world["user"]))
 
 
 @pytest.mark.slow

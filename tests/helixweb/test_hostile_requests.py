@@ -249,6 +249,7 @@ def test_no_path_leads_out_of_the_static_files(path: str) -> None:
 
 # -- Secrets --------------------------------------------------------------------------------------
 def test_a_key_is_looked_up_by_its_hash(user: Any) -> None:
+    """So no comparison takes longer the more of it was right."""
     secret = create_api_key(name="k", user=user, scopes=["read"]).secret
     almost = secret[:-1] + ("y" if secret.endswith("x") else "x")
 

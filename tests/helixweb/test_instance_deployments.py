@@ -13,8 +13,9 @@ from helixweb.deployment.models import Deployment, Drain, Status
 from helixweb.inventory.models import Cluster, Node
 from runtime.protocol.instance_orders import PIPELINES, InstanceTraffic
 from runtime.protocol.phases import Phase
-from tests.helixweb.instance_doubles import Instances, beat_all, plan_by, refused, told
+from tests.helixweb.instance_doubles import Instances, plan_by, refused, told
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
+from tests.helixweb.process_doubles import served
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -35,7 +36,7 @@ def test_nodes_are_told_their_instances_and_coordinators_where_these_answer(two:
     assert (before.instances, before.instances_total, before.theta) == ((), 2, 3.0)
     assert before.placement.layers == {}
     assert before.peers == ()
-    beat_all(two, deployment)
+    two.ready(generation=deployment.generation)
     after = two.coordinator.plan
     assert [one.name for one in after.instances] == names
     one = after.instances[0]
@@ -122,8 +123,7 @@ def test_the_key_of_an_instance_is_no_column_and_stays_the_same(two: Instances) 
 
 
 def test_a_failed_instance_degrades_its_deployment(browser: Client, two: Instances) -> None:
-    deployment = two.deploy()
-    beat_all(two, deployment)
+    deployment = served(two)
     name = next(iter(two.plan.document["placement"]))
     two.agents[name].beat(
         Phase.FAILED,
@@ -193,8 +193,7 @@ def test_pipelines_beside_an_instance_that_failed_answer_where_all_their_stages_
 
 
 def test_pages_show_what_is_sent_where(api: APIClient, browser: Client, two: Instances) -> None:
-    deployment = two.deploy()
-    beat_all(two, deployment)
+    deployment = served(two)
     first, second = sorted(two.plan.document["placement"])
     traffic = {
         first: InstanceTraffic(
@@ -230,8 +229,7 @@ def test_a_url_in_place_of_a_node_is_no_business_of_its_agent(two: Instances, en
 
 
 def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(two: Instances) -> None:
-    deployment = two.deploy()
-    beat_all(two, deployment)
+    served(two)
     drained, other = sorted(two.plan.document["placement"])
 
     def told_of() -> tuple[list[str], int]:
@@ -252,7 +250,7 @@ def test_coordinators_wait_for_no_instance_of_a_node_that_is_drained(two: Instan
 def test_transformers_is_asked_by_the_name_of_its_checkpoint(two: Instances) -> None:
     first = min(two.plan.document["placement"])
     deployment = two.deploy(backend_by_node={first: "transformers"})
-    beat_all(two, deployment)
+    two.ready(generation=deployment.generation)
     plan = two.coordinator.plan
     one = plan.instances[0]
     assert (one.model, one.has_metrics, one.tells_usage) == ("/models/tiny-llama", False, False)
@@ -345,7 +343,7 @@ def test_an_emulated_node_runs_no_instance(api: APIClient, two: Instances) -> No
 def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: Instances) -> None:
     first = min(two.plan.document["placement"])
     before = two.deploy(backend_by_node={first: "vllm"}, theta=5.0)
-    beat_all(two, before)
+    two.ready(generation=before.generation)
     now = two.deploy()
     answer = answered(api.post(f"/api/v1/deployments/{now.pk}/roll-back/"), 202)
     again = Deployment.unscoped.get(pk=answer.json()["id"])
@@ -356,8 +354,7 @@ def test_a_roll_back_deploys_with_the_backends_that_were(api: APIClient, two: In
 
 def test_what_serves_goes_on_while_the_next_plan_comes_up(two: Instances) -> None:
     first, second = sorted(two.plan.document["placement"])
-    before = two.deploy()
-    beat_all(two, before)
+    served(two)
     Node.unscoped.filter(cluster=two.cluster, name=first).update(profile_name="small")
     two.plan = plan_by(two.cluster, two.model, "instances")
     assert list(two.plan.document["placement"]) == [second]

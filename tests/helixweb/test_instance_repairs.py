@@ -11,7 +11,7 @@ from helixweb.deployment.services import repairing
 from helixweb.inventory.models import Cluster, Node, Replanning
 from runtime.protocol.instance_orders import InstanceTraffic
 from runtime.protocol.phases import Phase
-from tests.helixweb.instance_doubles import Instances, beat_all, told
+from tests.helixweb.instance_doubles import Instances, told
 from tests.helixweb.process_doubles import HEARD
 from tests.helixweb.recorded import recorded
 from tests.helixweb.test_repairs import Repaired as RepairedPipelines
@@ -37,7 +37,7 @@ class Repaired(RepairedPipelines):
         self.there = there
         self.now = timezone.now()
         self.deployment = there.deploy(**options)
-        beat_all(there, self.deployment)
+        there.ready(generation=self.deployment.generation)
 
 
 def make(cluster: Cluster, user: Any, policy: Replanning) -> Instances:

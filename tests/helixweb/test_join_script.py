@@ -57,11 +57,15 @@ def machine(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def run(script: str, machine: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def run(
+    script: str, machine: dict[str, str], *words: str, expect: int = 0
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
         ["/bin/sh", "-s", "--", *words],
         input=script, env=machine, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+    assert done.returncode == expect, done.stderr
+    return done
 
 
 @pytest.mark.processes
@@ -69,8 +73,7 @@ def test_a_bare_machine_gets_an_environment_of_its_own_and_joins(
     script: str, machine: dict[str, str], tmp_path: Path
 ) -> None:
     words = ("--region", "the attic")
-    done = run(script, machine, "--token", "hlxj_x", *words)
-    assert done.returncode == 0, done.stderr
+    run(script, machine, "--token", "hlxj_x", *words)
     folder = tmp_path / "home folder" / ".local" / "share" / "helix-agent"
     url = "http://127.0.0.1:8000"
     digest = hashlib.sha256(source_archive()).hexdigest()
@@ -83,8 +86,7 @@ def test_a_bare_machine_gets_an_environment_of_its_own_and_joins(
         "pip install --quiet helixweb[agent]",
         f"HELIX_JOIN_TOKEN=hlxj_x helix-agent join {url} {' '.join(words)}",
     ]
-    again = run(script, machine)
-    assert again.returncode == 0, again.stderr
+    run(script, machine)
     assert not [line for line in (tmp_path / "log").read_text().splitlines()[5:] if "venv" in line]
 
 
@@ -95,8 +97,7 @@ def test_the_process_list_shows_no_token_while_the_agent_is_installed(
 ) -> None:
     token = f"hlxj_{uuid.uuid4().hex}"
     program(tmp_path / "made", "pip", f"ps -A -ww -o args= >> {tmp_path}/processes")
-    done = run(script, machine, "--name", "gpu 7", *(word.format(token) for word in words))
-    assert done.returncode == 0, done.stderr
+    run(script, machine, "--name", "gpu 7", *(word.format(token) for word in words))
     shown = (tmp_path / "processes").read_text()
     assert "--name gpu 7" in shown
     assert token not in shown
@@ -109,8 +110,7 @@ def test_the_process_list_shows_no_token_while_the_agent_is_installed(
 def test_a_private_authority_is_trusted_for_what_comes_from_the_site_alone(
     script: str, machine: dict[str, str], tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    done = run(script, machine, "--token", "hlxj_x", *words)
-    assert done.returncode == 0, done.stderr
+    run(script, machine, "--token", "hlxj_x", *words)
     log = (tmp_path / "log").read_text().splitlines()
     assert [line for line in log if "--cert my ca.pem" in line] == [
         line for line in log if "helixweb @" in line
@@ -125,8 +125,7 @@ def test_a_machine_whose_python_is_too_old_is_told_what_to_install(
     for newer in ("python3.11", "python3.12", "python3.13", "python3.14", "uv"):
         program(tmp_path / "programs", newer, "exit 1")
     (tmp_path / "programs" / "uv").unlink()
-    done = run(script, machine, "--token", "hlxj_x")
-    assert done.returncode == 2
+    done = run(script, machine, "--token", "hlxj_x", expect=2)
     contains(done.stderr, ".".join(map(str, OLDEST_PYTHON)), "PYTHON=")
 
 
@@ -143,8 +142,7 @@ def test_the_environment_that_root_makes_can_be_read_by_the_user_of_the_unit(
     folder = tmp_path / "agent"
     program(programs, "uv", f"{note}\nmkdir -p {folder}/bin && cp {tmp_path}/made/* {folder}/bin")
     machine["HELIX_AGENT_ENV"] = str(folder)
-    done = run(f"umask 077\n{script}", machine, "--token", "hlxj_x", "--service")
-    assert done.returncode == 0, done.stderr
+    run(f"umask 077\n{script}", machine, "--token", "hlxj_x", "--service")
     told = log.read_text().splitlines()
     python = tmp_path / "agent-python"
     assert set(told[:-1]) == {f"uv 0022 {python}", f"pip 0022 {python}"}
@@ -153,8 +151,7 @@ def test_the_environment_that_root_makes_can_be_read_by_the_user_of_the_unit(
 
 def test_no_failed_install_joins(script: str, machine: dict[str, str], tmp_path: Path) -> None:
     program(tmp_path / "made", "pip", "exit 1")
-    done = run(script, machine, "--token", "hlxj_x")
-    assert done.returncode == 2
+    done = run(script, machine, "--token", "hlxj_x", expect=2)
     assert "pip could not install" in done.stderr
     assert "helix-agent join" not in (tmp_path / "log").read_text()
 

@@ -59,7 +59,7 @@ def test_a_refusal_is_logged_with_the_id_of_its_request(
         REQUEST_ID.reset(token)
 
 
-def test_a_task_runs_under_the_id_of_the_request_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_runs_under_the_id_of_the_request_behind_it() -> None:
     from celery import signals
 
     headers: dict[str, Any] = {}
