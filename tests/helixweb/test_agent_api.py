@@ -31,9 +31,7 @@ OF_PROCESSES = [
 
 
 @pytest.mark.parametrize(("method", "path"), OF_PROCESSES)
-def test_without_the_credential_of_a_process_each_operation_of_one_is_refused(
-    user: Any, method: str, path: str
-) -> None:
+def test_operations_of_processes_need_their_credentials(user: Any, method: str, path: str) -> None:
     key = create_api_key(name="all", user=user, scopes=["read", "write", "serve"]).secret
     for client, header in (
         (APIClient(), None),

@@ -33,9 +33,7 @@ def alert(site: Site) -> Alert:
     return firing(site)
 
 
-def test_the_page_shows_what_fires_and_the_bell_counts_it_until_somebody_looks_after_it(
-    alert: Alert, browser: Client, user: Any
-) -> None:
+def test_the_bell_counts_until_acknowledgement(alert: Alert, browser: Client, user: Any) -> None:
     page = browser.get("/alerts/").content.decode()
     contains(page, "95 of 100 first tokens come within 9 s.", f"cluster:{alert.cluster_id}")
     assert "1 alert fires" in browser.get("/alerts/bell").content.decode()
@@ -51,9 +49,7 @@ def test_a_part_that_is_fetched_leaves_notes_to_the_page(alert: Alert, browser: 
     assert "Noted that you look after" in browser.get("/alerts/").content.decode()
 
 
-def test_what_is_over_is_shown_when_it_is_asked_for_and_cannot_be_looked_after(
-    alert: Alert, browser: Client, api: APIClient
-) -> None:
+def test_resolved_alerts_show_when_asked_for(alert: Alert, browser: Client, api: APIClient) -> None:
     Alert.unscoped.update(state="resolved", resolved_at=timezone.now())
     assert "No alert fires." in browser.get("/alerts/").content.decode()
     page = browser.get("/alerts/", {"state": "resolved", "cluster": alert.cluster_id})

@@ -91,9 +91,7 @@ def test_a_cluster_begins_with_one_rule_of_each_kind_and_deleted_ones_stay_away(
     assert not AlertRule.unscoped.filter(kind=Kind.ITL).exists()
 
 
-def test_rules_of_a_calm_cluster_cost_nothing(
-    site: Site, django_assert_max_num_queries: Any
-) -> None:
+def test_more_rules_cost_no_more_queries(site: Site, django_assert_max_num_queries: Any) -> None:
     """All clusters are looked at every few seconds."""
     site.look()
     before = statements(site.later(5).look)
@@ -228,9 +226,7 @@ def test_a_turn_is_posted_signed_after_it_was_grouped(site: Site, hook: Receiver
     assert secret not in Channel.unscoped.get(pk=channel.pk).sealed_secret
 
 
-def test_what_fails_is_tried_again_ever_later_under_one_number_and_the_channel_is_switched_off(
-    site: Site, hook: Receiver
-) -> None:
+def test_failures_are_retried_later_and_then_end_the_channel(site: Site, hook: Receiver) -> None:
     channel = site.channel()
     hook.answer = (500, {}, b"")
     for _ in range(deliveries.MOST_FAILURES):
@@ -277,9 +273,7 @@ def test_what_leads_to_a_private_address_is_not_sent_and_not_tried_again(site: S
     assert "not a public address" in sent.error
 
 
-def test_a_worker_that_dies_while_it_sends_is_followed_by_another_and_cannot_write_any_more(
-    site: Site, hook: Receiver
-) -> None:
+def test_a_worker_that_dies_while_sending_is_replaced_for_good(site: Site, hook: Receiver) -> None:
     site.channel()
     firing(site)
     site.later(5)

@@ -194,9 +194,7 @@ def test_what_is_no_backup_is_refused_by_its_name(backup: Path, tmp_path: Path) 
         (b"0001_initial", b"0099_new", r"HelixWeb 1.*common\.0099_new.*install"),
     ],
 )
-def test_another_format_and_newer_migrations_are_refused_with_what_to_install(
-    old: bytes, new: bytes, told: str, backup: Path
-) -> None:
+def test_newer_formats_are_refused_by_name(old: bytes, new: bytes, told: str, backup: Path) -> None:
     change_manifest(backup, old, new)
     with pytest.raises(NoBackup, match=told):
         read(backup)
@@ -284,9 +282,7 @@ def test_object_storage_refusal_is_quoted(monkeypatch: pytest.MonkeyPatch) -> No
             store_of("s3://bucket/")[0].names()
 
 
-def test_a_copy_is_for_its_owner_alone_from_its_first_byte_and_goes_when_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_are_private_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, seen = FolderStore(tmp_path / "open"), []
     (tmp_path / "open").mkdir(mode=0o755)
 

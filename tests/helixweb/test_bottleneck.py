@@ -325,7 +325,7 @@ def serve(
         joined.coordinator.report(**report)
 
 
-def test_page_and_rest_name_a_slow_node(
+def test_page_and_rest_name_slow_nodes(
     joined: FakeCluster, browser: Client, api: APIClient
 ) -> None:
     slow = min(joined.used_agents)

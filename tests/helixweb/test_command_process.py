@@ -129,9 +129,7 @@ def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
     [{"PYTHONIOENCODING": "ascii"}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}],
     ids=["ascii", "locale C"],
 )
-def test_a_stream_without_the_letters_gets_them_escaped_and_json_stays_json(
-    environ: dict[str, str], more: dict[str, str]
-) -> None:
+def test_missing_letters_are_escaped(environ: dict[str, str], more: dict[str, str]) -> None:
     for words in (["cluster", "list"], ["cluster", "list", "--json"]):
         done = subprocess.run(
             [*COMMAND, *words], env={**environ, **more}, capture_output=True, timeout=WITHIN_S

@@ -65,9 +65,7 @@ def test_agents_get_one_rank_and_no_engine_by_default(joined: FakeCluster, api: 
         assert "engine" not in assignment
 
 
-def test_a_nodes_own_option_counts_before_the_deployments_and_that_before_the_models(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_options_of_nodes_count_before_all_others(joined: FakeCluster, api: APIClient) -> None:
     set_up(joined, engine="helix")
     first, *others = joined.used_agents
     joined.deploy()

@@ -44,9 +44,7 @@ def test_a_plan_says_why_it_cannot_be_deployed_yet(browser: Client, joined: Fake
     denied(browser.post(f"/deployments/new?plan={joined.plan.pk}"), 422, "Node tower is silent")
 
 
-def test_the_deploy_button_names_what_it_would_replace(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_the_deploy_button_names_what_it_replaces(browser: Client, joined: FakeCluster) -> None:
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     assert "Deploy this plan" in button
     assert "max_batch_tokens" not in button, "it follows nothing"
@@ -61,9 +59,7 @@ def test_the_deploy_button_names_what_it_would_replace(
     assert f"It takes the place of deployment {deployment.pk}" in button
 
 
-def test_what_follows_is_deployed_with_the_options_of_what_runs_that_both_can_be_served(
-    browser: Client, joined: FakeCluster
-) -> None:
+def test_what_follows_takes_over_shared_options(browser: Client, joined: FakeCluster) -> None:
     press_deploy(browser, joined, max_batch_tokens="128", max_queued_requests="7")
     button = render_to_string("deployment/_deploy_button.html", {"plan": joined.plan})
     sent = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', button))
@@ -261,9 +257,7 @@ def test_one_button_brings_back_what_served_before(joined: FakeCluster, browser:
     assert Deployment.unscoped.count() == 3
 
 
-def test_the_api_rolls_back_past_what_never_served_and_says_when_there_is_nothing(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_the_api_rolls_back_past_what_never_served(joined: FakeCluster, api: APIClient) -> None:
     first = joined.deploy()
     denied(api.post(f"/api/v1/deployments/{first.pk}/roll-back/"), 409, "deploy another plan")
     joined.ready()
@@ -285,9 +279,7 @@ def emulate(joined: FakeCluster) -> str:
     return name
 
 
-def test_a_deployment_is_marked_wherever_it_shows_once_a_node_is_emulated(
-    joined: FakeCluster, api: APIClient, browser: Client
-) -> None:
+def test_emulated_deployments_say_so(joined: FakeCluster, api: APIClient, browser: Client) -> None:
     deployment = served(joined)
     own = f"/deployments/{deployment.pk}/"
     pages = (own, "/deployments/", "/", f"/monitor/?cluster={joined.cluster.pk}")

@@ -38,9 +38,7 @@ def deploy(joined: FakeCluster, api: APIClient, **options: Any) -> Deployment:
     return Deployment.unscoped.get(pk=answer.json()["id"])
 
 
-def test_what_was_deployed_paused_and_stopped_is_in_the_change_log_of_its_cluster(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_deploying_pausing_and_stopping_is_logged(joined: FakeCluster, api: APIClient) -> None:
     deployment = deploy(joined, api, theta=2.0)
     where = f"/api/v1/deployments/{deployment.pk}"
     for what in ("pause", "resume", "stop"):
@@ -123,7 +121,7 @@ def test_what_keeps_one_deployment_from_being_tended_does_not_keep_the_others(
     assert said == {f"of deployment {pk}" for pk in deployed}
 
 
-def test_tending_deployments_of_which_nothing_changed_costs_a_handful_of_queries_for_all(
+def test_tending_idle_deployments_costs_few_queries(
     joined: FakeCluster, other: FakeCluster
 ) -> None:
     def costs() -> int:

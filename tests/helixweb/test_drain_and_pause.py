@@ -178,7 +178,7 @@ def test_a_node_whose_agent_is_told_to_end_counts_as_lost_at_once(served: Served
     assert served.status == Status.READY
 
 
-def test_a_paused_deployment_is_paused_for_the_coordinator_and_on_its_page(
+def test_a_deployment_is_paused_and_resumed(
     served: Served, browser: Client, api: APIClient
 ) -> None:
     pk = served.deployment.pk

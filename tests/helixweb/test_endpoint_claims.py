@@ -63,9 +63,7 @@ def test_an_invalid_endpoint_is_always_refused(endpoint: str, mini: FakeAgent, u
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:7001", "tcp://localhost:7001"])
-def test_a_node_cannot_claim_the_endpoint_of_another_as_long_as_that_is_there(
-    endpoint: str, mini: FakeAgent, victim: FakeAgent
-) -> None:
+def test_a_used_endpoint_is_not_claimed(endpoint: str, mini: FakeAgent, victim: FakeAgent) -> None:
     status, detail = announced(mini, data_endpoint=endpoint)
     assert status == 403
     assert "is that of 'victim'" in detail
@@ -101,8 +99,6 @@ def test_a_node_elsewhere_cannot_lead_its_peers_to_their_own_machines(mini: Fake
     assert announced(mini, address=ELSEWHERE, **there) == (204, "")
 
 
-def test_a_cluster_that_is_one_machine_elsewhere_may_use_loopback(
-    mini: FakeAgent, cluster: Cluster, user: User
-) -> None:
+def test_one_machine_elsewhere_uses_loopback(mini: FakeAgent, cluster: Cluster, user: User) -> None:
     FakeCoordinator(cluster, user, port=7003)
     assert announced(mini, address=ELSEWHERE) == (204, "")

@@ -10,9 +10,7 @@ from helixweb import environment
 
 
 @pytest.mark.parametrize("value", ["host:6379", "http://host", "redis", "://", "my://u:hunter2@h"])
-def test_a_wrong_url_is_refused_with_an_example(
-    monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_a_wrong_url_is_refused_by_example(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("STORE_URL", value)
     known = {"schemes": ("redis",), "example": "redis://x"}
     with pytest.raises(ImproperlyConfigured, match=r"STORE_URL .*like redis://x") as refusal:

@@ -137,9 +137,7 @@ def test_the_stream_of_a_page_names_its_topics(browser: Client) -> None:
     assert browser.get("/events?topics=agent:1").status_code == 400
 
 
-async def test_the_stream_of_a_page_is_not_cached_and_replays_by_header(
-    user: Any, cluster: Cluster
-) -> None:
+async def test_the_stream_of_a_page_replays_and_is_not_cached(user: Any, cluster: Cluster) -> None:
     topic = f"metrics:{cluster.pk}"
     await emit(topic, "node", {"number": 1})
 
@@ -304,9 +302,7 @@ async def test_a_stream_asks_again_in_the_end_who_reads_it() -> None:
 
 
 @pytest.mark.parametrize("waits_at_once", [True, False], ids=["waiting", "just asked"])
-async def test_a_wait_gets_nothing_once_its_right_ended(
-    reader: Reader, waits_at_once: bool
-) -> None:
+async def test_a_wait_gets_nothing_when_its_right_ends(reader: Reader, waits_at_once: bool) -> None:
     answer = await reader.ask(REST, wait=60)
     waiting = asyncio.create_task(json_of(answer)) if waits_at_once else None
     if waiting is not None:
@@ -322,9 +318,7 @@ async def test_a_wait_gets_nothing_once_its_right_ended(
 
 
 @pytest.mark.parametrize("ending", [demoted, kept_out, key_revoked, logged_out])
-async def test_a_stream_ends_with_its_right(
-    reader: Reader, ending: Callable[[Reader], None]
-) -> None:
+async def test_streams_end_with_the_right(reader: Reader, ending: Callable[[Reader], None]) -> None:
     async with reader.stream(REST if ending is key_revoked else PAGES) as pieces:
         await emit(reader.topic, "node", {"name": "tower"})
         assert b"tower" in await anext(pieces)

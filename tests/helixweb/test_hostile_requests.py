@@ -167,9 +167,7 @@ def test_a_body_that_is_too_much_is_refused(api: APIClient, body: bytes, status:
     assert len(answer.content) < 4_000
 
 
-def test_a_body_where_none_is_taken_is_refused_and_nothing_is_done(
-    api: APIClient, cluster: Cluster, plan: Plan
-) -> None:
+def test_a_body_that_is_not_taken_is_refused(api: APIClient, cluster: Cluster, plan: Plan) -> None:
     """Whoever sends {"dry_run": true} does not want it done."""
     node = cluster.nodes.get(name="mini")
     token = api.post("/api/v1/join-tokens/", {"cluster": cluster.pk, "role": "node"}).json()["id"]
@@ -223,7 +221,7 @@ def test_a_long_list_of_wrong_things_is_answered_with_a_short_one(
     ],
     ids=["text", "xml", "form", "no boundary", "long boundary", "many fields", "large"],
 )
-def test_a_form_is_no_body_and_its_refusal_is_logged(
+def test_forms_are_no_bodies_and_refusals_are_logged(
     api: APIClient, kind: str, body: bytes
 ) -> None:
     answer = answered(api.generic("POST", "/api/v1/clusters/", body, content_type=kind), 415)

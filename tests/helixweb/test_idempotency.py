@@ -69,9 +69,7 @@ def test_a_machine_that_lost_the_answer_joins_with_its_token(user: Any, cluster:
     assert refused.json()["type"].endswith("#token_used")
 
 
-def test_an_answer_that_is_kept_under_another_secret_key_is_told_and_not_done_again(
-    api: APIClient, body: dict[str, Any], settings: Any
-) -> None:
+def test_a_changed_secret_key_is_named(api: APIClient, body: dict[str, Any], settings: Any) -> None:
     assert api.post(NODES, body, headers=KEY).status_code == 201
     settings.SECRET_KEY = "another" * 10
     denied(api.post(NODES, body, headers=KEY), 409, "SECRET_KEY")
@@ -194,9 +192,7 @@ def test_of_two_at_once_one_does_it_and_the_other_gets_its_answer(
     assert PlanRun.unscoped.count() == before + 1
 
 
-def test_an_answer_is_repeated_once_its_cluster_is_deleted(
-    api: APIClient, cluster: Cluster
-) -> None:
+def test_an_answer_is_repeated_once_its_cluster_is_gone(api: APIClient, cluster: Cluster) -> None:
     """The change log names the cluster of what was answered, if there is such a one."""
     body = {"cluster": cluster.pk, "role": "node"}
     made = answered(api.post("/api/v1/join-tokens/", body, headers=KEY), 201)

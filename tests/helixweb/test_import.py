@@ -87,9 +87,7 @@ def test_measured_times_and_prices_are_kept(api: APIClient, measured_problem: Pr
     assert exported == json.loads(json.dumps(problem_to_dict(expected)))
 
 
-def test_a_known_cluster_name_and_a_known_model_with_other_numbers_are_refused(
-    api: APIClient, cluster: Cluster, tiny_problem: Problem
-) -> None:
+def test_known_names_are_refused(api: APIClient, cluster: Cluster, tiny_problem: Problem) -> None:
     def imported(**more: Any) -> Any:
         return api.post("/api/v1/clusters/import/", {"problem": tiny_problem, **more})
 

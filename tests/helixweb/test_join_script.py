@@ -129,9 +129,7 @@ def test_a_machine_whose_python_is_too_old_is_told_what_to_install(
     contains(done.stderr, ".".join(map(str, OLDEST_PYTHON)), "PYTHON=")
 
 
-def test_the_environment_that_root_makes_can_be_read_by_the_user_of_the_unit(
-    script: str, machine: dict[str, str], tmp_path: Path
-) -> None:
+def test_root_makes_readable_programs(script: str, machine: dict[str, str], tmp_path: Path) -> None:
     programs, log = tmp_path / "programs", tmp_path / "log"
     program(programs, "id", "echo 0")
     for python in ("python3", "python3.11", "python3.12", "python3.13", "python3.14"):
