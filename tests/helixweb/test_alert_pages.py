@@ -82,8 +82,7 @@ def test_a_channel_shows_its_secret_once_and_in_no_log(cluster: Cluster, browser
 
 
 def test_targets_of_alerts_are_logged_without_secrets(cluster: Cluster, api: APIClient) -> None:
-    hook = {"way": "webhook", "url": "https://hooks.example/key-1"}
-    made = api.post("/api/v1/alert-channels/", {"cluster": cluster.pk, "name": "ops", **hook})
+    made = api.post("/api/v1/alert-channels/", {"cluster": cluster.pk, "name": "ops", **HOOK})
     channel = made.json()["id"]
     where = f"/api/v1/alert-channels/{channel}/"
     assert api.patch(where, {"url": "https://hooks.example/key-2"}).status_code == 200

@@ -206,9 +206,7 @@ def calm(site: Site) -> None:
 
 
 def test_a_turn_is_posted_signed_after_it_was_grouped(site: Site, hook: Receiver) -> None:
-    channel = records.create(
-        Channel, cluster=site.cluster, name="ops", way="webhook", url="https://hooks.example/x"
-    )
+    channel = site.channel(url="https://hooks.example/x")
     alert = firing(site)
     assert site.deliver() == []  # others may turn as well
     calm(site)
