@@ -123,6 +123,16 @@ def test_an_id_that_is_none_names_no_row(api: APIClient, cluster: Cluster, writt
         assert set(errors(answered(answer, 400))) == {key}, answer.json()
 
 
+@pytest.mark.parametrize("written", ["1_0", "+{}", " {}", "-1", "x", "9" * 30, "wide"])
+def test_an_address_with_an_id_that_is_none_names_no_row(
+    api: APIClient, cluster: Cluster, written: str
+) -> None:
+    wide = str(cluster.pk).translate({ord("0") + digit: 0xFF10 + digit for digit in range(10)})
+    pk = wide if written == "wide" else written.format(cluster.pk)
+    for path in (f"clusters/{pk}", f"clusters/{pk}/reach", f"links/{pk}"):
+        answered(api.get(f"/api/v1/{path}/"), 404)
+
+
 def test_a_row_stays_in_its_cluster(api: APIClient, cluster: Cluster) -> None:
     other = created(api, "clusters", {"name": "other"})["id"]
     node = Node.unscoped.get(name="mini")

@@ -25,7 +25,7 @@ from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from helixweb.common.own_turns import in_own_turn
-from helixweb.common.queries import within
+from helixweb.common.queries import MAX_DIGITS, within
 from helixweb.common.rest.idempotency import answered_once
 from helixweb.common.rest.lists import check_parameters
 from helixweb.common.rest.negotiation import ByAccept
@@ -39,6 +39,7 @@ class RestMixin:
 
     # Parameters that may be given several times.
     may_repeat: ClassVar[frozenset[str]] = frozenset()
+    lookup_value_regex = f"[0-9]{{1,{MAX_DIGITS}}}"  # int() takes digits of other scripts, too
     content_negotiation_class: type[BaseContentNegotiation] = ByAccept
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
