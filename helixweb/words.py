@@ -24,6 +24,8 @@ WORDS_OF_ROWS = (
     _("succeeded"), _("cancelled"), _("search"), _("explanation"), _("simulation"), _("mix"),
     # ways to serve that a plan weighed
     _("pipelines"), _("instances"), _("instances and pipelines"),
+    # engines
+    _("auto"),
     # what limits
     _("silent node"), _("slow node"), _("KV cache"), _("host CPU"), _("compute"), _("admission"),
     _("nothing"), _("unknown"),

@@ -1,6 +1,7 @@
 """Sentences of events: written when something happens, read later in any language."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from helixweb.words import gettext
@@ -24,3 +25,22 @@ def in_words(data: Mapping[str, Any]) -> str:
         values = {**values, "what": gettext(values["what"])}
     words: str = gettext(data["said"]) % values
     return words
+
+
+def translated(text: str, messages: Iterable[str]) -> str:
+    """A stored text that one of `messages` made, in the reader's language; others as they are."""
+    for message in messages:
+        parts = re.split(r"%\((\w+)\)s", message % _Unchanged())
+        pattern = "".join(
+            f"(?P<{part}>.+)" if number % 2 else re.escape(part)
+            for number, part in enumerate(parts)
+        )
+        if found := re.fullmatch(pattern, text):
+            words: str = gettext(message) % found.groupdict()
+            return words
+    return text
+
+
+class _Unchanged(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return f"%({name})s"

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 from helixweb.access.scope import InCluster
 from helixweb.common.events import emit
 from helixweb.common.models import Job
-from helixweb.common.sentences import in_words, sentence
+from helixweb.common.sentences import in_words, sentence, translated
 from helixweb.inventory.columns import cluster_key
 from helixweb.planning.objectives import Goal, ObjectiveFigure, objective_figure
 from helixweb.planning.options import choices_of
@@ -23,6 +23,21 @@ _ENDED = {
     "failed": gettext_noop("Plan run %(id)s failed."),
     "cancelled": gettext_noop("Plan run %(id)s was cancelled."),
 }
+_ADDED = gettext_noop("+%(count)s %(profile)s in %(region)s")
+# As planner.explanation and helixweb.planning.what_if write them into rows.
+_RESOURCES = (
+    gettext_noop("+%(count)s %(profile)s in %(region)s, together"),
+    _ADDED,
+    gettext_noop("+10 %% of link %(source)s -> %(target)s"),
+    gettext_noop("+10 %% of every link %(source)s -> %(target)s"),
+    gettext_noop("+10 %% of shared bandwidth %(name)s"),
+)
+_EDITS = (
+    gettext_noop("without %(name)s"),
+    _ADDED,
+    gettext_noop("another link %(source)s → %(target)s"),
+    gettext_noop("%(name)s as %(profile)s"),
+)
 
 
 class Bounded:
@@ -116,6 +131,11 @@ class PlanRun(ObjectiveBounded, InCluster, Job):
     def figure_of(self, value: float | None) -> ObjectiveFigure:
         """A value of its goal in words."""
         return objective_figure(self.goal, value, is_after_loss=self.survive_one_loss)
+
+    @property
+    def edits(self) -> str:
+        """What `what_if` says, in the reader's language."""
+        return ", ".join(translated(edit, _EDITS) for edit in self.what_if.split(", "))
 
     def note_end(self, status: str) -> None:
         """A line in the cluster's history of events."""
@@ -254,6 +274,7 @@ class Explanation(JobOfPlan):
         figures = ("kept", "replanned")
         return [
             value
+            | {"resource": translated(value["resource"], _RESOURCES)}
             | {
                 name: objective_figure(self._goal, value[f"{name}_tokens_per_s"])
                 for name in figures

@@ -22,7 +22,7 @@ SAME_IN_CHINESE = frozenset(
     token GPU CPU KV TTFT ITL TPOT API REST OpenAI OpenAPI HelixWeb Helix MILP Swarm Petals
     Gurobi HiGHS highs stage-patterns milp petals annealing Python JavaScript Django curl SQLite
     sqlite PostgreSQL Hugging Face config json safetensors JSON YAML CSV UTF UTC UUID HTTP
-    Cookie Enter Shift Esc Ctrl rank read write serve admin GB MB kB kbit Mbit Gbit bit ms min to in
+    Cookie Enter Shift Esc Ctrl rank read write serve admin GB MB kB kbit Mbit Gbit bit ms min to
     cpu MIT English python runtime profile helixweb problem stage log data-security host
     port hlx prompt decode bursts flow coordinator share burst_size tcp http gpu-a gpu-b gpu eu
     us YOUR_KEY POST URL webhook vllm vLLM hermes transformers helix instances PCIe SXM RTX Xiong
@@ -103,7 +103,8 @@ def left_in_english(client: Client, paths: list[str], names: set[str]) -> dict[s
         assert answer.status_code == 200, path
         page = answer.content
         assert b'<html lang="zh-hans"' in page, path
-        found |= {text: path for text in texts(page) if english(text, names)}
+        # what one types in a form, but no label
+        found |= {text: path for text in texts(page) if text == "auto" or english(text, names)}
     return found
 
 

@@ -1,7 +1,7 @@
 """Language models: their bytes, where they fit, and the form whose numbers are read from a
 checkpoint."""
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
@@ -25,6 +25,7 @@ from helixweb.inventory.services.checkpoint_reading import (
 )
 from helixweb.inventory.views.editing import ResourcePages
 from helixweb.inventory.views.profiles import profiles_memory
+from runtime.protocol.engine_names import Engine
 
 _HAVE_DEFAULTS = ("token_bytes", "max_context_tokens", "engine")
 MAX_PROFILES = 30
@@ -95,6 +96,8 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             self.fields[name].required = False
         for name in _HAVE_DEFAULTS:
             self.fields[name].initial = None  # blank: read from the checkpoint
+        engine = cast(forms.ChoiceField, self.fields["engine"])
+        engine.choices = [(word.value, gettext_lazy(word)) for word in Engine]
         # read while it is typed
         self.fields["checkpoint"].widget.attrs |= {
             "hx-post": reverse("model-read"),
