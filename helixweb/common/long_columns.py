@@ -16,7 +16,7 @@ class LongColumnsLast(Operation):
     """Rebuild a table with these of its columns at the end; a migration's operation.
 
     A later rebuild of the table has the columns in the order of the migrations again, and
-    must be followed by this (`tests/helixweb/test_long_columns.py`).
+    must be followed by this (`tests/helixweb/test_migrations.py`).
     """
 
     reduces_to_sql = True

@@ -80,6 +80,14 @@ class PostgresServer:
             )  # fmt: skip
         until(self._answers, "PostgreSQL answers")
 
+    def make_database(self, name: str) -> str:
+        """An empty one; its URL."""
+        import psycopg  # not installed everywhere
+
+        with psycopg.connect(self.url, autocommit=True) as server:
+            server.execute(f"CREATE DATABASE {name}")
+        return f"{self.url.rpartition('/')[0]}/{name}"
+
     def kill(self) -> None:
         for part in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):

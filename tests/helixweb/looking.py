@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
 from typing import Any
 
 from django.db import connection
@@ -41,6 +42,22 @@ def contains(text: Any, *words: Any) -> None:
 def tight(html: str) -> str:
     """The markup without the whitespace that depends on how templates are indented."""
     return re.sub(r" ?(<[^<>]*>) ?", r"\1", " ".join(html.split()))
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, {name: value or "" for name, value in attrs}))
+
+
+def elements(html: str) -> list[tuple[str, dict[str, str]]]:
+    """Tag and attributes of each element, in order."""
+    reader = _Reader()
+    reader.feed(html)
+    return reader.found
 
 
 def fresh(row: Any) -> Any:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.utils import timezone
-from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from helixweb.access.scope import WHOLE_SITE
@@ -34,16 +33,6 @@ LINK = LinkStats(
 NODE = NodeTraffic(
     kv_estimate_token_layers=30.0, kv_capacity_token_layers=40.0, tokens_total=500, ready=True
 )
-
-
-def read(text: bytes) -> dict[str, Metric]:
-    """By name; Prometheus reads no other way."""
-    families: dict[str, Metric] = {}
-    for family in text_string_to_metric_families(text.decode()):
-        families.setdefault(family.name, family).samples.extend(
-            [] if families[family.name] is family else family.samples
-        )
-    return families
 
 
 def samples(text: bytes) -> Iterator[tuple[str, Mapping[str, str], float]]:

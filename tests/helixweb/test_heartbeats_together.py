@@ -26,7 +26,7 @@ from runtime.protocol.control import Heartbeat, ObservedState
 from runtime.protocol.phases import Phase
 from runtime.protocol.reach import Reach
 from tests.helixweb.process_doubles import STATS, FakeCluster, FakeProcess, served
-from tests.helixweb.test_rest_handler import asked, closing, scope_of
+from tests.helixweb.test_unread_bodies import asked, closing, scope_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

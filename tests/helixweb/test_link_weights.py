@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.test import Client
 from rest_framework.test import APIClient
 
@@ -62,6 +62,20 @@ class Serving:
             stage = STATS.model_copy(update=changes).model_dump(mode="json")
             agent.beat(Phase.READY, generation=self.deployment.generation, stage=stage)
         tasks.tend_deployments()
+
+    @property
+    def links(self) -> QuerySet[Link]:
+        """The one row of the link that is used."""
+        source, target = self.ends
+        return Link.unscoped.filter(cluster=self.deployment.cluster, source=source, target=target)
+
+    def know(self, origin: str, *, latency_s: float = 0.0) -> None:
+        """The site knows of the link that it does 1 GB/s."""
+        values = {"origin": origin, "bandwidth_bytes_per_s": 1e9, "latency_s": latency_s}
+        source, target = self.ends
+        Link.unscoped.update_or_create(
+            cluster=self.deployment.cluster, source=source, target=target, defaults=values
+        )
 
     @property
     def weights(self) -> Any:
@@ -291,7 +305,7 @@ def test_what_was_measured_of_an_unused_link_is_kept_once_and_shown_with_its_age
     planned = serving.weights
     serving.tell(measured_only())
     source, target = serving.ends
-    link = Link.unscoped.get(cluster=cluster, source=source, target=target)
+    link = serving.links.get()
     assert (link.bandwidth_bytes_per_s, link.latency_s, link.origin) == (5e6, 0.03, "measured")
     page = browser.get(f"/clusters/{cluster.pk}/network/").content.decode()
     assert "measured, 0 s old" in page
@@ -308,10 +322,8 @@ def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed
 ) -> None:
     source, target = serving.ends
     lines = Change.unscoped.filter(kind="link", name=f"{source} -> {target}", action="changed")
-    ends = {"cluster": serving.deployment.cluster, "source": source, "target": target}
-    before = {"origin": "estimated", "bandwidth_bytes_per_s": 1e9, "latency_s": 0.5}
-    Link.unscoped.update_or_create(**ends, defaults=before)
-    links = Link.unscoped.filter(**ends)
+    serving.know("estimated", latency_s=0.5)
+    links = serving.links
     Event.objects.all().delete()
     serving.tell(measured_only())
     (line,) = lines
@@ -320,28 +332,19 @@ def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed
     assert line.actor_kind == "site"
     topic = f"cluster:{serving.deployment.cluster_id}"
     assert Event.objects.filter(topic=topic).exists(), "open pages hear of it"
-    links.update(recorded_at=links[0].recorded_at - timedelta(minutes=1))
-    serving.tell(measured_only(5.2e6))
-    assert lines.all().count() == 1
-    assert links[0].bandwidth_bytes_per_s == 5e6
-    links.update(recorded_at=links[0].recorded_at - timedelta(minutes=1))
-    serving.tell(measured_only(2e6))
-    assert lines.all().count() == 2
-    assert links[0].bandwidth_bytes_per_s == 2e6
+    for rate, stays, count in ((5.2e6, 5e6, 1), (2e6, 2e6, 2)):
+        links.update(recorded_at=links[0].recorded_at - timedelta(minutes=1))
+        serving.tell(measured_only(rate))
+        assert (lines.all().count(), links[0].bandwidth_bytes_per_s) == (count, stays)
 
 
 def test_measurements_spare_what_people_imported_and_floors_lower_nothing(serving: Serving) -> None:
-    cluster = serving.deployment.cluster
-    source, target = serving.ends
-    ends = {"cluster": cluster, "source": source, "target": target}
-    Link.unscoped.update_or_create(
-        **ends, defaults={"bandwidth_bytes_per_s": 1e9, "latency_s": 0.0, "origin": "imported"}
-    )
+    serving.know("imported")
     serving.tell(measured_only())
-    assert Link.unscoped.get(**ends).bandwidth_bytes_per_s == 1e9
-    Link.unscoped.filter(**ends).update(origin="estimated")
+    assert serving.links.get().bandwidth_bytes_per_s == 1e9
+    serving.links.update(origin="estimated")
     serving.tell(measured_only(bandwidth_is_floor=True))
-    link = Link.unscoped.get(**ends)
+    link = serving.links.get()
     assert (link.bandwidth_bytes_per_s, link.origin) == (1e9, "measured")
 
 

@@ -1,17 +1,31 @@
-"""People come in by a one-time link or a password."""
+"""People come in by a one-time link, a password, or single sign-on with the roles that their groups
+give; administrators let them in, and keep them out again."""
 
+import re
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.contrib.sessions.models import Session
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from helixweb.access import guessing
+from helixweb.access.models import Grant, Identity
+from helixweb.access.pages import GrantForm
 from helixweb.common import login_links, tasks
-from helixweb.common.models import LoginLink
-from tests.helixweb.looking import answered, contains
+from helixweb.common.api_keys import create_api_key
+from helixweb.common.models import Event, LoginLink
+from helixweb.inventory.models import Change, Cluster
+from tests.answering import answering
+from tests.helixweb.looking import answered, api_of, browser_of, contains, denied, program_of
+from tests.helixweb.openid_provider import CLIENT, SECRET, Provider
+from tests.helixweb.process_doubles import FakeCoordinator
+
+pytestmark = pytest.mark.django_db
 
 
 def test_looking_at_a_link_does_not_use_it_up(user: Any) -> None:
@@ -99,3 +113,196 @@ def test_sessions_and_links_that_admit_nobody_are_forgotten(user: Any, browser: 
     LoginLink.objects.update(expires_at=long_ago)
     tasks.prune_expired()
     assert (Session.objects.count(), LoginLink.objects.count()) == (0, 0)
+
+
+@pytest.fixture
+def provider(settings: Any) -> Iterator[Provider]:
+    with answering(Provider()) as found:
+        settings.HELIX_OIDC_ISSUER = found.issuer
+        settings.HELIX_OIDC_CLIENT_ID, settings.HELIX_OIDC_CLIENT_SECRET = CLIENT, SECRET
+        settings.HELIX_OIDC_ROLES = {"staff": "viewer", "ops": "operator", "boss": "admin"}
+        settings.AUTHENTICATION_BACKENDS = [
+            "django.contrib.auth.backends.ModelBackend",
+            "helixweb.access.sso.Backend",
+        ]
+        yield found
+
+
+def come_in(provider: Provider, client: Client | None = None) -> tuple[Client, Any]:
+    browser = client or Client()
+    sent = answered(browser.get("/login/sso/?next=/nodes/"), 302)
+    query = provider.log_in(sent.headers["Location"])
+    return browser, browser.get(f"/login/sso/callback/?{query}")
+
+
+def test_a_member_of_a_group_comes_in_with_its_role(provider: Provider) -> None:
+    provider.claims["groups"] = ["staff", "ops", "choir"]
+    browser, answer = come_in(provider)
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/nodes/")
+    assert browser.get("/nodes/").status_code == 200
+    grace = get_user_model().objects.get(username="grace")
+    assert Grant.objects.get(user=grace).role == "operator"
+    assert Identity.objects.get(user=grace).subject == "42"
+    assert not grace.has_usable_password()
+    assert Change.unscoped.filter(kind="user", name="grace", action="added").exists()
+
+
+def test_roles_follow_the_groups_at_every_log_in(provider: Provider) -> None:
+    provider.claims["groups"] = ["boss"]
+    come_in(provider)
+    provider.claims["groups"] = ["staff"]
+    come_in(provider)
+    assert Grant.objects.get().role == "viewer"
+    provider.claims["groups"] = []
+    browser, _ = come_in(provider)
+    assert not Grant.objects.exists()
+    assert browser.get("/nodes/").status_code == 403
+    assert get_user_model().objects.filter(username="grace").count() == 1
+
+
+def test_whoever_has_no_group_with_a_role_is_not_let_in(provider: Provider) -> None:
+    _, answer = come_in(provider)
+    assert answer.headers["Location"] == "/login/?sso=refused"
+    assert "you have no role here" in Client().get("/login/?sso=refused").content.decode()
+    assert not get_user_model().objects.exists()
+    assert Change.unscoped.filter(kind="login", action="refused").exists()
+
+
+def test_a_local_user_of_the_same_name_is_somebody_else(provider: Provider) -> None:
+    local = get_user_model().objects.create_superuser("grace", email="grace@example.org")
+    provider.claims |= {"groups": ["staff"], "email": "grace@example.org"}
+    browser, _ = come_in(provider)
+    assert browser.session["_auth_user_id"] != str(local.pk)
+    assert get_user_model().objects.filter(username="grace-2").exists()
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [{"iss": "http://other"}, {"aud": "another"}, {"nonce": "old"}, {"exp": 1}, {"sub": ""}],
+    ids=lambda spoilt: next(iter(spoilt)),
+)
+def test_a_token_that_is_not_for_this_log_in_is_refused(
+    provider: Provider, spoilt: dict[str, Any]
+) -> None:
+    provider.claims["groups"] = ["boss"]
+    provider.spoil = spoilt
+    browser, answer = come_in(provider)
+    assert answer.headers["Location"] == "/login/?sso=failed"
+    assert browser.get("/nodes/").status_code == 302
+    assert not get_user_model().objects.exists()
+
+
+def test_a_provider_that_tells_of_somebody_else_is_refused(provider: Provider) -> None:
+    provider.claims["groups"] = ["boss"]
+    provider.told = {"sub": "43"}
+    come_in(provider)
+    assert not get_user_model().objects.exists()
+
+
+def test_a_state_or_a_code_is_good_once_and_in_its_own_browser(provider: Provider) -> None:
+    provider.claims["groups"] = ["staff"]
+    browser = Client()
+    query = provider.log_in(browser.get("/login/sso/").headers["Location"])
+    stolen = Client().get(f"/login/sso/callback/?{query}")
+    assert stolen.headers["Location"] == "/login/?sso=refused"
+    assert browser.get(f"/login/sso/callback/?{query}").headers["Location"] == "/"
+    again = browser.get(f"/login/sso/callback/?{query}")
+    assert again.headers["Location"].startswith("/login/?sso=")
+
+
+def test_a_provider_that_is_away_is_told_of_and_passwords_work_on(
+    provider: Provider, settings: Any
+) -> None:
+    user = get_user_model().objects.create_superuser("ada", password="correct horse")
+    settings.HELIX_OIDC_ISSUER = "http://127.0.0.1:9"
+    answer = Client().get("/login/sso/")
+    assert answer.headers["Location"] == "/login/?sso=failed"
+    browser = Client()
+    sent = {"username": "ada", "password": "correct horse"}
+    assert browser.post("/login/", sent).status_code == 302
+    assert browser.session["_auth_user_id"] == str(user.pk)
+
+
+def test_there_is_a_button_only_where_it_is_set_up(provider: Provider, settings: Any) -> None:
+    assert "/login/sso/" in Client().get("/login/").content.decode()
+    settings.HELIX_OIDC_ISSUER = ""
+    assert "/login/sso/" not in Client().get("/login/").content.decode()
+    assert Client().get("/login/sso/").status_code == 404
+
+
+@pytest.fixture
+def admin(db: None) -> Any:
+    return get_user_model().objects.create_superuser("grace")
+
+
+@pytest.fixture
+def office(admin: Any) -> Client:
+    """The administrator's browser."""
+    return browser_of(admin)
+
+
+def test_a_link_made_on_the_page_lets_a_new_user_in_once(office: Client) -> None:
+    page = office.post("/settings/users/", {"username": "alan", "role": "viewer"}).content.decode()
+    found = re.search(r"/login/link/[^<\s]+", page)
+    newcomer = Client()
+    assert newcomer.post(found.group()).status_code == 302
+    assert newcomer.get("/clusters/").status_code == 200
+    assert found.group() not in office.get("/settings/users/").content.decode()
+
+
+def test_a_name_that_cannot_be_is_refused_with_the_reason(office: Client) -> None:
+    denied(office.post("/settings/users/", {"username": "a b"}), 422, "valid username")
+    assert not get_user_model().objects.filter(username="a b").exists()
+
+
+def test_who_is_kept_out_loses_sessions_and_keys_until_let_in(
+    office: Client, user: Any, browser: Client
+) -> None:
+    program = program_of(user, "read")
+    assert office.post(f"/settings/users/{user.pk}/keep-out").status_code == 302
+    assert "ada is logged out" in office.get("/settings/users/").content.decode()
+    assert browser.get("/clusters/").status_code == 302
+    assert program.get("/api/v1/clusters/").status_code == 401
+    office.post(f"/settings/users/{user.pk}/let-in")
+    assert program.get("/api/v1/clusters/").status_code == 200
+
+
+def test_coordinators_hear_of_keys_that_ended(office: Client, user: Any, cluster: Cluster) -> None:
+    coordinator = FakeCoordinator(cluster, user)
+    create_api_key(name="laptop", user=user, scopes=["serve"])
+    before = len(coordinator.desired().keys)
+    heard = Event.objects.filter(topic=f"coordinator:{coordinator.row.pk}")
+    count = heard.count()
+    office.post(f"/settings/users/{user.pk}/keep-out")
+    assert heard.count() == count + 1
+    assert len(coordinator.desired().keys) == before - 1
+
+
+def test_nobody_locks_themselves_out(office: Client, admin: Any) -> None:
+    office.post(f"/settings/users/{admin.pk}/keep-out")
+    assert "cannot deactivate yourself" in office.get("/settings/users/").content.decode()
+
+
+def test_a_form_that_was_loaded_for_somebody_shows_all_to_others(
+    cluster: Cluster, user: Any, django_user_model: Any, rf: RequestFactory
+) -> None:
+    def shown(asker: Any) -> list[str]:
+        asked = rf.get("/")
+        asked.user = asker
+        field: Any = GrantForm(scope=asked).fields["cluster"]
+        return [str(row) for row in field.queryset]
+
+    assert shown(django_user_model.objects.create_user("nobody")) == []
+    assert shown(user) == ["tiny"]
+
+
+def test_of_two_that_make_the_same_at_once_the_later_is_told(
+    admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_group(name: str) -> Group:
+        Group.objects.create(name=name)  # somebody else, after the name was found to be free
+        return Group.objects.create(name=name)
+
+    monkeypatch.setattr("helixweb.access.roles_of_holders.make_group", make_group)
+    api = api_of(admin)
+    denied(api.post("/api/v1/groups/", {"name": "ops"}), 409, "at the same moment")

@@ -1,16 +1,28 @@
-"""Migrations can be taken back, one and all, and fit into the one transaction of a restore."""
+"""Migrations can be taken back, one and all, and fit into the one transaction of a restore; columns
+and values are such that both databases keep them well."""
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.db.migrations import Migration
 from django.db.migrations.loader import MigrationLoader
+from django.test import RequestFactory
+from rest_framework.test import APIClient
 
+from helixweb.common.rest.lists import TimeFilter
+from helixweb.deployment.process_api import read_message
+from helixweb.inventory.models import Change, Cluster
+from runtime.protocol.node_log import LogBatch
 from tests.e2e import blank_database
-from tests.e2e.conftest import postgres, postgres_url  # noqa: F401 - fixtures
+from tests.e2e.conftest import postgres  # noqa: F401 - the fixture
+from tests.e2e.servers import PostgresServer
+from tests.helixweb.looking import answered
 from tests.programs import run_python
 
 THERE_AND_BACK = """
@@ -92,11 +104,60 @@ def test_forward_back_to_nothing_and_forward_on_sqlite(tmp_path: Path, blank_sql
 @pytest.mark.long
 def test_forward_back_to_nothing_and_forward_again_on_postgresql(
     tmp_path: Path,
-    postgres_url: str,  # noqa: F811 - the fixture
+    postgres: PostgresServer,  # noqa: F811 - the fixture
 ) -> None:
-    import psycopg
-
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute("CREATE DATABASE there_and_back")
-    database = postgres_url.rpartition("/")[0] + "/there_and_back"
+    database = postgres.make_database("there_and_back")
     there_and_back({"HELIX_DATA_DIR": str(tmp_path), "DATABASE_URL": database})
+
+
+LONG = {
+    "planning_planrun": ["problem"],
+    "planning_incumbent": ["components", "placement"],
+    "planning_plan": ["problem", "document"],
+    "planning_replan": ["points"],
+    "monitoring_metricsample": ["latency_totals", "edge_tokens_total", "nodes"],
+    "monitoring_tracedrequest": ["transfers_s", "detail"],
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="of SQLite's files only")
+@pytest.mark.parametrize("table", LONG)
+def test_long_columns_are_the_last_of_their_tables(table: str) -> None:
+    with connection.cursor() as cursor:
+        columns = [
+            column.name for column in connection.introspection.get_table_description(cursor, table)
+        ]
+    assert columns[-len(LONG[table]) :] == LONG[table], (
+        "a migration made the table anew: let LongColumnsLast follow it"
+    )
+    with connection.cursor() as cursor:
+        constraints = connection.introspection.get_constraints(cursor, table)
+    assert any(each["primary_key"] for each in constraints.values())
+
+
+def test_moments_are_asked_for_in_utc(db: None) -> None:
+    far = datetime(1447, 6, 17, 4, 47, tzinfo=timezone(timedelta(hours=22, minutes=14)))
+    moments = TimeFilter(field_name="created_at", lookup_expr="gte")
+    rows = moments.filter(Cluster.unscoped.all(), far)
+    asked = rows.query.where.children[0].rhs
+    assert asked == far
+    assert asked.utcoffset() == timedelta(0)
+    assert asked.tzinfo is UTC
+
+
+def test_a_refusal_that_repeats_nul_is_in_the_change_log(api: APIClient) -> None:
+    answered(api.post("/api/v1/clusters/", {"na\0me": "x"}), 400)
+    told = Change.unscoped.get(action="refused").text
+    assert "na␀me" in told
+    assert "\0" not in told
+
+
+def test_nul_in_what_a_process_says_is_replaced_and_nothing_else() -> None:
+    said = ["a\0\0b", "\0", "\\u0000", "\\\0", "plain"]
+    lines = [{"at_s": 1.0, "source": "agent", "level": "info", "text": text} for text in said]
+    request: Any = RequestFactory().post(
+        "/", json.dumps({"lines": lines}), content_type="application/json"
+    )
+    read = [line.text for line in read_message(LogBatch, request).lines]
+    assert read == ["a��b", "�", "\\u0000", "\\�", "plain"]

@@ -6,15 +6,17 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
+from helixweb.command_line import exit_codes
 from helixweb.common import jobs
 from helixweb.inventory.models import Cluster, LanguageModel, Node, Profile
-from helixweb.planning.models import ModelMix, PlanRun
+from helixweb.planning.models import ModelMix, Plan, PlanRun
 from helixweb.planning.options import options_from_json
 from planner.domain.rules import PlacementRules
 from planner.feasibility import check_rules
 from planner.serialization import problem_from_dict
 from tests.helixweb.looking import answered, denied, fresh, shows
 from tests.helixweb.searching import SEARCH
+from tests.helixweb.site_in_process import Shell
 
 MIXES = "/api/v1/model-mixes/"
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -111,6 +113,23 @@ def test_the_page_starts_a_mix_and_shows_its_plans(
         assert f"mix {mix.pk}" in browser.get(f"/plans/{run.pk}/").content.decode()
     browser.post(f"/plans/mixes/{mix.pk}/cancel")
     assert b"had ended already" in browser.get(f"/plans/mixes/{mix.pk}/").content
+
+
+def test_the_command_plans_several_models_together(
+    shell: Shell, models: list[LanguageModel]
+) -> None:
+    first, second = (model.name for model in models)
+    shell.sleep = lambda _: jobs.attempt_job(ModelMix.unscoped.get())
+    words = ("--model", f"{first}=2", "--model", second, "--time-limit", 2)
+    assert shell("plan", "mix", *words) == 0, shell.err
+    weights = {share.model.name: share.weight for share in ModelMix.unscoped.get().shares.all()}
+    assert weights == {first: 2, second: 1}
+    plans = {plan.model.name: plan.pk for plan in Plan.unscoped.order_by("pk")}
+    assert [line.split()[:3:2] for line in shell.out.splitlines()[-2:]] == [
+        [name, str(plans[name])] for name in (first, second)
+    ]
+    assert shell("plan", "mix", "--model", f"{first}=much") == exit_codes.USAGE
+    assert "'much'" in shell.err
 
 
 def test_a_cluster_with_one_model_says_what_a_mix_needs(browser: Client, cluster: Cluster) -> None:

@@ -1,14 +1,18 @@
-"""Seven days of metrics, latencies as counts, deployments marked, flow measured and planned."""
+"""Seven days of metrics, latencies as counts, deployments marked, flow measured and planned; and
+simulated traffic, marked wherever it shows."""
 
 import json
 import re
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from helixweb.charts.flow_diagrams import (
     FULL_COLOUR,
@@ -18,10 +22,18 @@ from helixweb.charts.flow_diagrams import (
     measured_flow,
 )
 from helixweb.charts.plan_graph import PlanGraph
+from helixweb.common.models import Event
 from helixweb.inventory.models import Cluster
+from helixweb.inventory.services.demonstration import DEMO_NAME
+from helixweb.monitoring import simulated_traffic
 from helixweb.monitoring.history import latency_columns, points, roll_up, smallest_step_s
 from helixweb.monitoring.models import MetricRollup, MetricSample
 from helixweb.monitoring.moment import measured_rates
+from helixweb.monitoring.simulated_traffic import (
+    TrafficOptions,
+    TrafficRefused,
+    simulate_traffic,
+)
 from helixweb.planning.models import Plan
 from planner.domain.cluster import SINK, SOURCE
 from planner.serialization import plan_from_dict, problem_from_dict
@@ -120,37 +132,28 @@ def test_columns_hold_what_was_counted_in_their_step(cluster: Cluster) -> None:
     assert {column.counts[3] for column in columns if column.counts} == {7}
 
 
-def test_a_coordinator_that_began_anew_counts_from_zero_again(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("fronts", "counted", "expected"),
+    [
+        (1, {3: 500, 2: 510, 1: 4, 0: 6}, [10, 4, 2]),
+        (2, {3: 500 + 300, 2: 510 + 310, 1: 4 + 320, 0: 6 + 325}, [20, None, 7]),
+        (1, {40: 1, 1: 900, 0: 910}, [None, 10]),
+    ],
+    ids=["a coordinator began anew", "one of two began anew", "after a silence"],
+)
+def test_of_a_step_whose_count_is_not_known_nothing_is_claimed(
+    cluster: Cluster, user: Any, fronts: int, counted: dict[int, int], expected: list[int | None]
+) -> None:
+    for number in range(fronts):
+        FakeCoordinator(cluster, user, port=7049 + number, name=f"front-{number}")
     now = timezone.now()
-    for age, counted in ((3, 500), (2, 510), (1, 4), (0, 6)):
-        bare_sample(
-            cluster, now - timedelta(seconds=age), output=1.0, latency_totals=totals(itl=counted)
-        ).save()
-    columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
-    assert [column.counts[3] for column in columns if column.counts] == [10, 4, 2]
-
-
-def test_nothing_is_claimed_of_when_one_of_two_began_anew(cluster: Cluster, user: Any) -> None:
-    for port, name in ((7049, "front"), (7050, "back")):
-        FakeCoordinator(cluster, user, port=port, name=name)
-    now = timezone.now()
-    for age, total in ((3, 500 + 300), (2, 510 + 310), (1, 4 + 320), (0, 6 + 325)):
+    for age, total in counted.items():
         bare_sample(
             cluster, now - timedelta(seconds=age), output=1.0, latency_totals=totals(itl=total)
         ).save()
     columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
-    counted = [None if column.counts is None else column.counts[3] for column in columns]
-    assert counted == [20, None, 7]
-
-
-def test_after_a_silence_nothing_is_claimed_of_it(cluster: Cluster) -> None:
-    now = timezone.now()
-    for age, counted in ((40, 1), (1, 900), (0, 910)):
-        bare_sample(
-            cluster, now - timedelta(seconds=age), output=1.0, latency_totals=totals(itl=counted)
-        ).save()
-    columns = latency_columns(cluster, "itl", since=now - timedelta(seconds=60), until=now)
-    assert [None if column.counts is None else column.counts[3] for column in columns] == [None, 10]
+    found = [None if column.counts is None else column.counts[3] for column in columns]
+    assert found == expected
 
 
 @pytest.mark.parametrize("age_s", [0, 3 * 86400])
@@ -252,3 +255,107 @@ def test_charts_can_be_asked_for_anew(cluster: Cluster, user: Any, browser: Clie
     for name in ("heat", "flow-measured"):
         answer = browser.get(f"/monitor/chart/{name}/", address).json()
         assert set(answer) == {"figure", "summary", "rows"}
+
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def wall_clock() -> tuple[Callable[[], float], Callable[[float], None]]:
+    """A clock that only sleeping moves, and the sleep."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    return (lambda: now[0]), sleep
+
+
+def served(plan: Plan, begin: datetime = BEGIN, **options: Any) -> list[MetricSample]:
+    clock, sleep = wall_clock()
+    written = simulate_traffic(
+        plan,
+        options=TrafficOptions(**options),
+        clock=clock,
+        sleep=sleep,
+        now=lambda: begin + timedelta(seconds=clock()),
+    )
+    samples = list(MetricSample.unscoped.filter(cluster=plan.cluster, at__gt=begin))
+    assert len(samples) == written
+    return samples
+
+
+def test_the_traffic_is_the_share_of_the_peak_and_within_the_nodes_room(plan: Plan) -> None:
+    low = served(plan, duration_s=60, speed=10, share=0.25)
+    again = served(plan, BEGIN + timedelta(hours=1), duration_s=60, speed=10, share=0.25)
+    high = served(plan, BEGIN + timedelta(hours=2), duration_s=60, speed=10, share=0.75)
+    assert [sample.nodes for sample in low] == [sample.nodes for sample in again], "of one seed"
+    assert [(sample.at - BEGIN).total_seconds() for sample in low] == list(range(1, 61))
+    assert {sample.simulated_plan_id for sample in low} == {plan.pk}
+    assert Event.objects.filter(topic=f"metrics:{plan.cluster_id}").count() == 180
+
+    def mean(samples: list[MetricSample]) -> float:
+        return sum(sample.output_tokens_per_s for sample in samples[20:]) / len(samples[20:])
+
+    assert mean(high) == pytest.approx(3 * mean(low), rel=0.25)
+    for sample in [*low, *high]:
+        assert set(sample.nodes) == set(plan.document["placement"])
+        for node in sample.nodes.values():
+            assert 0 <= node["busy_ratio"] <= 1
+            assert 0 <= node["kv_used_pages"] <= node["kv_total_pages"]
+    assert high[-1].ttft_p50_s > 0  # type: ignore[operator]
+    assert high[-1].ttft_p50_s <= high[-1].ttft_p95_s  # type: ignore[operator]
+
+
+def test_every_page_that_shows_it_says_simulated(
+    browser: Client, api: APIClient, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now)  # however long the pages take
+    served(plan, now - timedelta(seconds=30), duration_s=30)
+    monitor = browser.get("/monitor/", {"cluster": plan.cluster_id}).content.decode()
+    assert "No machine computes these numbers" in monitor
+    contains(monitor, 'id="monitor-nodes"', 'data-simulated="true"')
+    overview = browser.get("/", {"cluster": plan.cluster_id}).content.decode()
+    contains(overview, "simulated traffic", '<span class="badge warn">simulated</span>')
+    latest = api.get("/api/v1/metrics/latest/", {"cluster": plan.cluster_id}).data
+    assert latest["simulated"]
+    series = api.get(f"/api/v1/clusters/{plan.cluster_id}/metrics/").data
+    assert series["simulated"]
+
+
+def test_lines_keep_saying_simulated_when_it_has_ended(browser: Client, plan: Plan) -> None:
+    served(plan, timezone.now() - timedelta(seconds=100), duration_s=30)
+    monitor = browser.get("/monitor/", {"cluster": plan.cluster_id}).content.decode()
+    contains(monitor, "simulated traffic that has ended", "No report from the simulation")
+
+
+def test_a_cluster_whose_coordinator_reports_is_left_alone(plan: Plan) -> None:
+    bare_sample(plan.cluster, BEGIN, output=1.0).save()
+    with pytest.raises(TrafficRefused, match="is reporting"):
+        served(plan, duration_s=5)
+
+
+@pytest.mark.parametrize("key", ["share", "speed", "duration_s"])
+def test_options_out_of_range_are_refused(key: str) -> None:
+    changed: dict[str, Any] = {key: 0.0}
+    with pytest.raises(TrafficRefused, match=key):
+        TrafficOptions(**changed)
+
+
+@pytest.mark.django_db
+def test_the_command_without_a_plan_makes_the_demo_cluster_and_serves_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulated_traffic, "SEARCH_S", 0.5)
+    call_command("simulate_traffic", "--duration", "1")
+    plan = Plan.unscoped.get(cluster__name=DEMO_NAME)
+    sample = MetricSample.unscoped.get(cluster=plan.cluster)
+    assert sample.simulated_plan_id == plan.pk
+    assert set(sample.nodes) == set(plan.document["placement"])
+    call_command("simulate_traffic", "--duration", "1")
+    assert Plan.unscoped.get(cluster__name=DEMO_NAME) == plan  # not planned a second time
+
+
+def test_the_command_names_a_plan_that_is_not_there(plan: Plan) -> None:
+    with pytest.raises(CommandError, match=f"There is no plan {plan.pk + 1}"):
+        call_command("simulate_traffic", str(plan.pk + 1))

@@ -36,15 +36,17 @@ def stats(**changes: Any) -> StageStats:
 
 
 def one_node(stage: StageStats | None, previous: NodeSample | None, *, second: int) -> NodeSample:
-    samples = node_samples(
+    return of_tower(
         report(routed={"tower": 0}),
         {"tower": stage} if stage else {},
         second=second,
         previous=MetricSample(nodes={"tower": previous.to_json()}) if previous else None,
-        reference=None,
-        silent_after_s=10.0,
     )
-    return samples["tower"]
+
+
+def of_tower(told: Any, stages: Any = None, **before: Any) -> NodeSample:
+    known = {"second": 100, "previous": None, "reference": None, "silent_after_s": 10.0}
+    return node_samples(told, stages or {}, **known | before)["tower"]
 
 
 def test_the_first_counters_of_a_stage_give_gauges_but_no_rates() -> None:
@@ -65,8 +67,7 @@ def test_what_no_number_can_say_is_left_out() -> None:
             )
         }
     )
-    samples = node_samples(full, {}, second=1, previous=None, reference=None, silent_after_s=10.0)
-    assert samples["tower"].kv_promised_ratio is None
+    assert of_tower(full).kv_promised_ratio is None
 
 
 def test_rates_are_between_two_heartbeats_and_hold_until_the_next() -> None:
@@ -113,23 +114,23 @@ def test_a_node_without_a_stage_is_listed_as_unknown() -> None:
     ids=["a part passed", "none passed it", "nothing entered", "coordinator began anew"],
 )
 def test_the_flow_share_is_of_what_entered(routed: int, entered: int, share: float | None) -> None:
-    samples = node_samples(
+    nodes = {"tower": {"routed_tokens_total": 100}}
+    sample = of_tower(
         report(routed={"tower": routed}, entered=entered),
-        {},
-        second=100,
-        previous=None,
-        reference=MetricSample(
-            entered_tokens_total=100, nodes={"tower": {"routed_tokens_total": 100}}
-        ),
-        silent_after_s=10.0,
+        reference=MetricSample(entered_tokens_total=100, nodes=nodes),
     )
-    assert samples["tower"].flow_share == (None if share is None else pytest.approx(share))
+    assert sample.flow_share == (None if share is None else pytest.approx(share))
 
 
 def keep(cluster: Cluster, at: datetime, **changes: Any) -> MetricSample | None:
     return services.record_sample(
         cluster_id=cluster.pk, report=report(**changes), node_stats={}, at=at
     )
+
+
+def heard(cluster: Cluster, at: datetime, **changes: Any) -> None:
+    """A report of a coordinator, of which pages are to hear, too."""
+    keep_report(cluster_id=cluster.pk, report=report(**changes), node_stats={}, at=at)
 
 
 def test_a_coordinators_report_becomes_a_sample_and_a_frame_for_pages(
@@ -146,12 +147,7 @@ def test_a_coordinators_report_becomes_a_sample_and_a_frame_for_pages(
 
 def test_at_most_one_sample_a_second_is_kept_and_pages_hear_of_it_once(cluster: Cluster) -> None:
     for milliseconds in (0, 900, -3000, 1000):
-        keep_report(
-            cluster_id=cluster.pk,
-            report=report(),
-            node_stats={},
-            at=NOW + timedelta(milliseconds=milliseconds),
-        )
+        heard(cluster, NOW + timedelta(milliseconds=milliseconds))
     seconds = [sample.at - NOW for sample in MetricSample.unscoped.all()]
     assert seconds == [timedelta(0), timedelta(seconds=1)]
     assert Event.objects.filter(type="metrics").count() == 2
@@ -191,12 +187,7 @@ def test_an_event_has_many_nodes_rarely(joined: FakeCluster, cluster: Cluster) -
     joined.deploy()
     many = {f"node-{number}": 0 for number in range(services.MANY_NODES + 1)}
     for second in range(5):
-        keep_report(
-            cluster_id=cluster.pk,
-            report=report(routed=many),
-            node_stats={},
-            at=NOW + timedelta(seconds=second),
-        )
+        heard(cluster, NOW + timedelta(seconds=second), routed=many)
     told = [event.data for event in Event.objects.filter(type="metrics").order_by("pk")]
     assert [bool(event["nodes"]) for event in told] == [True, False, False, False, False]
     assert set(told[0]["nodes"]["rows"]) == set(many)

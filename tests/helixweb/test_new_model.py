@@ -2,17 +2,18 @@
 
 import json
 import re
-import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from django.db import connections
 from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
+from safetensors.torch import save
 
 from helixweb.inventory.as_code.documents import FORMAT
 from helixweb.inventory.fits import fits_of_facts
@@ -48,15 +49,8 @@ FACTS = {
 
 def safetensors(shapes: dict[str, list[int]]) -> bytes:
     """A file of zeros in BF16."""
-    header, offset = {}, 0
-    for name, shape in shapes.items():
-        size = 2
-        for length in shape:
-            size *= length
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + size]}
-        offset += size
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(offset)
+    content: bytes = save({name: torch.zeros(shape).bfloat16() for name, shape in shapes.items()})
+    return content
 
 
 FILES = {

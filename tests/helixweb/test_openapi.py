@@ -1,4 +1,4 @@
-"""The OpenAPI document: without a warning, and readable offline."""
+"""The OpenAPI document: without a warning, and readable offline; what is said of every address."""
 
 import json
 import re
@@ -6,16 +6,21 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from csp.constants import SELF
+from csp.utils import build_policy
 from django.contrib.staticfiles import finders
 from django.test import Client
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
+from rest_framework.test import APIClient
 
 from helixweb.common.rest import docs
 from tests.helixweb.looking import answered, tight
 from tests.helixweb.rest_collections import openapi_document
+
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -107,3 +112,54 @@ def test_without_the_extra_the_page_says_how_to_have_it(
     assert "helixweb[api-docs]" in page
     assert "swagger-ui" not in page
     assert "/api/schema/?format=json" in page
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+@pytest.mark.parametrize("path", ["/api/v1/", "/api/v1/nothing/", "/api/v1/plans/1/nothing/"])
+def test_an_unknown_address_is_a_problem_document(api: APIClient, method: str, path: str) -> None:
+    answer = answered(getattr(api, method)(path), 404)
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert (problem["status"], problem["title"]) == (404, "Not Found")
+    assert problem["detail"] == f"There is nothing at {path}; /api/schema/ lists every address."
+
+
+def test_a_forgotten_slash_is_named(api: APIClient) -> None:
+    answer = answered(api.post("/api/v1/plan-runs", {}), 404)
+    assert answer.json()["detail"].endswith("ends with a slash: /api/v1/plan-runs/.")
+
+
+@pytest.mark.django_db
+def test_without_credentials_nothing_is_said_of_what_is_there() -> None:
+    assert APIClient().get("/api/v1/nothing/").status_code == 401
+
+
+def test_every_operation_says_how_it_refuses() -> None:
+    for path, operations in openapi_document()["paths"].items():
+        for method, operation in operations.items():
+            refusals = {"400", "401", "403", "404"} | (
+                {"409", "413", "415", "429"} if method != "get" else set()
+            )
+            assert refusals <= set(operation["responses"]), (method, path)
+            refused = operation["responses"]["404"]["content"]
+            assert list(refused) == ["application/problem+json"]
+
+
+HEADER = "Content-Security-Policy"
+
+
+def parts(policy: str) -> set[str]:
+    return {part.strip() for part in policy.split(";")}
+
+
+def test_the_apis_answers_have_the_policy(api: APIClient, browser: Client, settings: Any) -> None:
+    for path, status in (("/api/v1/nodes/", 200), ("/api/v1/colours/", 404)):
+        for _ in range(2):
+            answer = api.get(path)
+            assert answer.status_code == status
+            assert parts(answer[HEADER]) == parts(build_policy()) >= {"script-src 'self'"}
+    nonces = [browser.get("/nodes/")[HEADER] for _ in range(2)]
+    assert all("'nonce-" in policy for policy in nonces)
+    assert nonces[0] != nonces[1]
+    settings.CONTENT_SECURITY_POLICY = {"DIRECTIVES": {"default-src": [SELF]}}
+    assert api.get("/api/v1/nodes/")[HEADER] == "default-src 'self'"

@@ -8,8 +8,8 @@ import pytest
 
 from helixweb.command_line import exit_codes
 from helixweb.common import jobs
-from helixweb.inventory.models import Change, Cluster, LanguageModel, Link, Node, Profile
-from helixweb.planning.models import Explanation, ModelMix, Plan, PlanRun, Simulation
+from helixweb.inventory.models import Change, Cluster, Link, Node
+from helixweb.planning.models import Explanation, Plan, PlanRun, Simulation
 from helixweb.planning.services.studies import forecast_to_json
 from planner.placers.board import Score
 from planner.replanning.answers import ReplanPoint
@@ -137,31 +137,6 @@ def test_a_plan_is_simulated(shell: Shell, plan: Plan) -> None:
     contains(shell.out, "TPOT        p50 20 ms, p95 1.5 s\n", "nodes busy  75.0%")
     assert shell("plan", "simulate", plan.pk, "--workload", "flood") == exit_codes.USAGE
     assert "flood" in shell.err
-
-
-def test_several_models_are_planned_together(shell: Shell, cluster: Cluster) -> None:
-    first = LanguageModel.objects.get()
-    second = LanguageModel.objects.create(
-        name="second", num_layers=3, activation_bytes_per_token=256, bytes_per_layer=1e6
-    )
-    for profile in Profile.unscoped.filter(model=first):
-        profile.pk, profile.model = None, second
-        profile.save()
-    for number in range(3):
-        Node.objects.create(
-            cluster=cluster, name=f"tower-{number}", region="home", profile_name="big"
-        )
-    shell.sleep = lambda _: jobs.attempt_job(ModelMix.unscoped.get())
-    words = ("--model", f"{first.name}=2", "--model", "second", "--time-limit", 2)
-    assert shell("plan", "mix", *words) == 0, shell.err
-    weights = {share.model.name: share.weight for share in ModelMix.unscoped.get().shares.all()}
-    assert weights == {first.name: 2, "second": 1}
-    plans = {plan.model.name: plan.pk for plan in Plan.unscoped.order_by("pk")}
-    assert [line.split()[:3:2] for line in shell.out.splitlines()[-2:]] == [
-        [name, str(plans[name])] for name in (first.name, "second")
-    ]
-    assert shell("plan", "mix", "--model", f"{first.name}=much") == exit_codes.USAGE
-    assert "'much'" in shell.err
 
 
 def test_a_plan_is_explained_once_and_another_time_if_asked(shell: Shell, plan: Plan) -> None:

@@ -26,18 +26,13 @@ def problem(tiny_problem: dict[str, Any]) -> Problem:
 @pytest.fixture
 def twin(plan: Plan) -> Plan:
     """The same plan once more, but tower holds one layer less."""
-    document = {**plan.document, "placement": dict(plan.document["placement"])}
-    first, end = document["placement"]["tower"]
-    document["placement"]["tower"] = [first, end - 1]
-    return Plan.objects.create(
-        cluster=plan.cluster,
-        model=plan.model,
-        document=document,
-        problem=plan.problem,
-        flow_tokens_per_s=plan.flow_tokens_per_s / 2,
-        upper_bound_tokens_per_s=plan.upper_bound_tokens_per_s,
-        hops=plan.hops,
-    )
+    found = Plan.unscoped.defer(None).get(pk=plan.pk)
+    found.pk = found.run = None
+    first, end = found.document["placement"]["tower"]
+    found.document["placement"]["tower"] = [first, end - 1]
+    found.flow_tokens_per_s /= 2
+    found.save()
+    return found
 
 
 def test_edits_are_made_on_a_copy(problem: Problem) -> None:

@@ -1,25 +1,27 @@
-"""A plan run: queued, claimed, searched, and ended once, whatever happens to its workers."""
+"""A plan run: queued, claimed, searched, and ended once, whatever happens to its workers; long
+tasks take turns, and who waited is woken."""
 
 import math
 import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
+from queue import Empty
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
-from pytest_django import DjangoCaptureOnCommitCallbacks
 
 import planner
 from helixweb.common import jobs
 from helixweb.common.jobs import Lease, Outcome
-from helixweb.common.models import Event
+from helixweb.common.models import Event, Job
 from helixweb.common.refusals import Conflict
 from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel, Profile
 from helixweb.planning import incumbents
-from helixweb.planning.models import Incumbent, Plan, PlanRun
+from helixweb.planning.models import Explanation, Incumbent, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.presentation import run_curve
 from helixweb.planning.services import solving, starting
 from helixweb.planning.services.solving import Recorder
@@ -34,8 +36,8 @@ from planner.serialization import plan_from_dict, problem_from_dict
 from tests.helixweb.looking import contains, fresh
 from tests.helixweb.searching import begun, claimed, record
 
-pytestmark = pytest.mark.usefixtures("messages")
-Status = PlanRun.Status
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("messages")]
+Status = Job.Status
 OPTIONS = PlanOptions(objective="flow", time_limit_s=20)
 
 
@@ -68,12 +70,9 @@ def lose_worker(run: PlanRun) -> None:
 
 
 def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit(
-    cluster: Cluster,
-    user: Any,
-    messages: Any,
-    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+    cluster: Cluster, user: Any, messages: Any
 ) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
+    with transaction.atomic():
         run = begun(cluster, user, OPTIONS)
         assert len(messages) == 0
     assert messages.get(timeout=1).payload[1] == {"kind": "search", "job_id": run.pk}
@@ -81,7 +80,6 @@ def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit
     assert len(problem_from_dict(run.problem).cluster.nodes) == 3
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_run_ends_with_a_checked_plan_and_tells_its_page(run: PlanRun) -> None:
     jobs.work(kind="search", job_id=run.pk)
     assert (fresh(run).status, run.attempt, run.error) == (Status.SUCCEEDED, 1, "")
@@ -96,28 +94,11 @@ def test_a_run_ends_with_a_checked_plan_and_tells_its_page(run: PlanRun) -> None
     assert set(told[1:-1]) == {"incumbent"}
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_message_delivered_twice_solves_once(run: PlanRun) -> None:
     jobs.work(kind="search", job_id=run.pk)
     jobs.work(kind="search", job_id=run.pk)
     assert fresh(run).attempt == 1
     assert Plan.unscoped.count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_run_that_ends_wakes_the_one_that_waited_for_its_place(
-    run: PlanRun, cluster: Cluster, user: Any, messages: Any
-) -> None:
-    messages.clear()
-    attempt = jobs.claim(run)
-    waiting = starting.start_plan_run(cluster=cluster, model=run.model, options=OPTIONS, user=user)
-    messages.clear()
-    jobs.work(kind="search", job_id=waiting.pk)
-    assert fresh(waiting).status == Status.QUEUED
-    assert attempt is not None
-    Lease(run, attempt).update(status=Status.FAILED)
-    jobs.work(kind="search", job_id=run.pk)
-    assert messages.get(timeout=1).payload[1] == {"kind": "search", "job_id": waiting.pk}
 
 
 def test_a_queued_run_is_cancelled_at_once_and_never_solved(run: PlanRun) -> None:
@@ -127,7 +108,6 @@ def test_a_queued_run_is_cancelled_at_once_and_never_solved(run: PlanRun) -> Non
     assert not jobs.cancel(run)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_next_attempt_goes_on_from_what_the_lost_one_reached(run: PlanRun) -> None:
     jobs.attempt_job(run)
     best = run.incumbents.order_by("-flow_tokens_per_s").first()
@@ -142,7 +122,6 @@ def test_the_next_attempt_goes_on_from_what_the_lost_one_reached(run: PlanRun) -
     assert resumed.elapsed_s >= best.elapsed_s
 
 
-@pytest.mark.django_db(transaction=True)
 def test_an_accepted_run_succeeds_with_the_best_it_has(
     run: PlanRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +148,6 @@ def test_an_accepted_run_succeeds_with_the_best_it_has(
     assert not solving.accept_best_so_far(run)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_an_extension_goes_on_from_what_the_run_reached(run: PlanRun, user: Any) -> None:
     jobs.attempt_job(run)
     run.refresh_from_db()
@@ -188,7 +166,6 @@ def test_a_run_that_found_nothing_is_not_extended(run: PlanRun, user: Any) -> No
         starting.extend_plan_run(run, seconds=5, user=user)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_run_begins_with_the_plan_it_was_given(run: PlanRun, user: Any) -> None:
     jobs.attempt_job(run)
     run.refresh_from_db()
@@ -202,7 +179,6 @@ def test_a_run_begins_with_the_plan_it_was_given(run: PlanRun, user: Any) -> Non
     assert first.placement == plan_from_dict(run.plan.document).placement.as_lists()
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("objective", "label"),
     [
@@ -268,7 +244,6 @@ def test_a_run_that_kills_every_worker_is_given_up_with_a_remedy(run: PlanRun) -
     contains(run.error, "died 3 times", "more memory")
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> None:
     run.problem["network"] = {"region_pairs": [], "links": []}
     run.save()
@@ -278,7 +253,6 @@ def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> N
     assert not Plan.unscoped.exists()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_better_bounds_are_written_sparsely_but_the_last_one_always(run: PlanRun) -> None:
     run.started_at = timezone.now() - timedelta(seconds=5)
     with claimed(run) as lease:
@@ -292,7 +266,6 @@ def test_better_bounds_are_written_sparsely_but_the_last_one_always(run: PlanRun
     assert rows[-1].elapsed_s == pytest.approx(7.0, abs=1.0)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
     lease = claimed(run)
     with lease:
@@ -311,7 +284,6 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
     assert not Incumbent.unscoped.exists()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_plan_for_the_price_needs_all_prices(user: Any, measured_problem: dict[str, Any]) -> None:
     cluster = import_problem(problem_from_dict(measured_problem))
     model = LanguageModel.objects.get()
@@ -324,3 +296,90 @@ def test_a_plan_for_the_price_needs_all_prices(user: Any, measured_problem: dict
     Profile.unscoped.update(price_per_hour=None)
     with pytest.raises(InvalidOptions, match="price_per_hour"):
         starting.start_plan_run(cluster=cluster, model=model, options=options, user=user)
+
+
+@pytest.fixture
+def running(plan: Plan, messages: Any) -> tuple[Simulation, int]:
+    """A simulation and the attempt at it; what was sent for its plan's run is gone."""
+    messages.clear()
+    row = plan.simulations.get()
+    attempt = claim(row)
+    assert attempt is not None
+    return row, attempt
+
+
+claim = jobs.claim
+
+
+def another(plan: Plan) -> Simulation:
+    return Simulation.objects.create(plan=plan)
+
+
+def end(row: Job, attempt: int) -> None:
+    Lease(row, attempt).update(status=Status.FAILED)
+
+
+def sent(messages: Any) -> list[dict[str, int]]:
+    """What the messages on their way say."""
+    found = []
+    while True:
+        try:
+            message = messages.get(block=False)
+        except Empty:
+            return found
+        message.ack()
+        found.append(message.payload[1])
+
+
+def test_one_simulation_runs_at_a_time_and_explanations_wait_as_well(
+    plan: Plan, cluster: Cluster, user: Any, running: tuple[Simulation, int]
+) -> None:
+    run = begun(cluster, user, PlanOptions())
+    assert claim(run) == 1, "a search waits for none"
+    waiting = [another(plan), Explanation.unscoped.get(plan=plan)]
+    assert [claim(row) for row in waiting] == [None, None]
+    end(*running)
+    assert [claim(row) for row in waiting] == [1, None]
+    Simulation.unscoped.filter(pk=waiting[0].pk).update(lease_expires_at=timezone.now())
+    assert claim(waiting[1]) == 1, "a lost lease keeps none waiting"
+
+
+def test_a_mix_waits_for_a_search(cluster: Cluster, user: Any) -> None:
+    run = begun(cluster, user, PlanOptions())
+    mix = ModelMix.objects.create(cluster=cluster, options={})
+    attempt = claim(run)
+    assert attempt is not None
+    assert claim(mix) is None
+    end(run, attempt)
+    assert claim(mix) == 1
+
+
+def test_the_oldest_of_each_kind_is_woken_when_the_turn_is_free(
+    plan: Plan, running: tuple[Simulation, int], messages: Any
+) -> None:
+    waiting = [another(plan), another(plan)]
+    end(*running)
+    jobs.work(kind="simulation", job_id=running[0].pk)
+    explanation = Explanation.unscoped.get(plan=plan)
+    assert sent(messages) == [
+        {"kind": "explanation", "job_id": explanation.pk},
+        {"kind": "simulation", "job_id": waiting[0].pk},
+    ]
+
+
+def test_who_waits_wakes_nobody(plan: Plan, running: tuple[Simulation, int], messages: Any) -> None:
+    waiting = another(plan)
+    jobs.work(kind="simulation", job_id=waiting.pk)
+    jobs.work(kind="explanation", job_id=Explanation.unscoped.get(plan=plan).pk)
+    assert (fresh(waiting).status, sent(messages)) == (Status.QUEUED, [])
+
+
+def test_a_search_that_waited_is_woken_when_a_mix_has_ended(
+    cluster: Cluster, user: Any, messages: Any
+) -> None:
+    mix = ModelMix.objects.create(cluster=cluster, options={}, status=Status.FAILED)
+    run = PlanRun.objects.create(
+        cluster=cluster, model=LanguageModel.objects.get(), problem={}, options={}, created_by=user
+    )
+    jobs.work(kind="mix", job_id=mix.pk)
+    assert sent(messages) == [{"kind": "search", "job_id": run.pk}]

@@ -20,6 +20,7 @@ from helixweb.inventory.models import Cluster, Coordinator
 from tests.helixweb.chat_double import HELIX, WAIT_S, ChatDouble
 from tests.helixweb.looking import contains, tight
 from tests.helixweb.process_doubles import FakeCluster
+from tests.helixweb.test_unread_bodies import scope_of
 
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
@@ -179,21 +180,7 @@ async def test_hanging_up_ends_the_request_at_the_coordinator(
     chat_server.hold = True
     token = "t" * 32
     cookie = f"sessionid={browser.cookies['sessionid'].value}; csrftoken={token}"
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/playground/chat",
-        "query_string": b"",
-        "server": ("127.0.0.1", 8000),
-        "headers": [
-            (b"host", b"127.0.0.1:8000"),
-            (b"content-type", b"application/json"),
-            (b"cookie", cookie.encode()),
-            (b"x-csrftoken", token.encode()),
-        ],
-    }
+    scope = scope_of("/playground/chat", method="POST", cookie=cookie, x_csrftoken=token)
     body = json.dumps({"deployment": reachable, "messages": HELLO}).encode()
 
     site = ApplicationCommunicator(application, scope)

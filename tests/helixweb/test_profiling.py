@@ -76,10 +76,14 @@ class Measured:
         ordered = answer.json()["profile"]
         return None if ordered is None else ProfileOrder.model_validate(ordered)
 
+    def tell(self, name: str, number: int, phase: str, **more: Any) -> ProfileOrder | None:
+        """The same of a node that tells how far it is with that order."""
+        phase_of = ProfilingPhase(phase)
+        return self.beat(name, ProfilingProgress(id=number, phase=phase_of, **more))
+
     def end(self, number: int, name: str, found: NodeMeasurement = FOUND) -> None:
         """The node has measured what that order says, and has no other."""
-        done = ProfilingProgress(id=number, phase=ProfilingPhase.DONE, measurement=found)
-        assert self.beat(name, done) is None
+        assert self.tell(name, number, "done", measurement=found) is None
 
     def measure(self, name: str, found: NodeMeasurement = FOUND) -> Profiling:
         row = self.order(name)
@@ -104,10 +108,7 @@ def test_a_heartbeat_is_answered_with_the_order_until_it_is_done(measured: Measu
     assert ordered.id == row.pk
     assert ordered.checkpoint == "/models/tiny-llama"
     assert ordered.mean_prompt_tokens == 64
-    progress = ProfilingProgress(
-        id=row.pk, phase=ProfilingPhase.WAITING, done=0.5, message="it serves"
-    )
-    assert measured.beat("tower", progress) == ordered
+    assert measured.tell("tower", row.pk, "waiting", done=0.5, message="it serves") == ordered
     assert (fresh(row).state, row.done) == (Profiling.State.WAITING, 0.5)
     measured.end(row.pk, "tower")
     assert fresh(row).state == Profiling.State.DONE
@@ -202,13 +203,9 @@ def test_one_node_is_measured_once_at_a_time_or_not(measured: Measured, api: API
 
 def test_what_failed_says_why_and_the_profile_stays(measured: Measured) -> None:
     row = measured.order("tower")
-    progress = ProfilingProgress(
-        id=row.pk, phase=ProfilingPhase.FAILED, message="no checkpoint there; copy it"
-    )
-    assert measured.beat("tower", progress) is None
-    assert (fresh(row).state, row.message) == (
-        Profiling.State.FAILED, "no checkpoint there; copy it",
-    )  # fmt: skip
+    said = "no checkpoint there; copy it"
+    assert measured.tell("tower", row.pk, "failed", message=said) is None
+    assert (fresh(row).state, row.message) == (Profiling.State.FAILED, said)
     assert Profile.unscoped.get(name="big").origin == Origin.IMPORTED
 
 
@@ -317,8 +314,7 @@ def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
     assert measured.beat("mini") is not None
     assert measured.beat(second.node.name) is None, "they share cores"
     assert measured.beat(first.node.name) is not None
-    half = ProfilingProgress(id=first.pk, phase=ProfilingPhase.MEASURING, done=0.5)
-    measured.beat(first.node.name, half)
+    measured.tell(first.node.name, first.pk, "measuring", done=0.5)
     began_at = timezone.now() - timedelta(seconds=60)
     Profiling.unscoped.filter(pk=first.pk).update(began_at=began_at)
     page = browser.get(f"/clusters/{cluster.pk}/").content.decode()
@@ -345,14 +341,10 @@ def test_nodes_with_gpus_of_their_own_are_measured_at_once(
     orders = {name: measured.beat(name) for name in measured.cluster.agents}
     assert all(orders.values())
     for name, order in orders.items():
-        is_good = name != "mini"
-        progress = ProfilingProgress(
-            id=order.id,
-            phase=ProfilingPhase.DONE if is_good else ProfilingPhase.FAILED,
-            measurement=FOUND if is_good else None,
-            message="" if is_good else "no room for a layer",
-        )
-        measured.beat(name, progress)
+        if name == "mini":
+            measured.tell(name, order.id, "failed", message="no room for a layer")
+        else:
+            measured.tell(name, order.id, "done", measurement=FOUND)
     assert measured.order_all(api) == [measured.node("mini").pk], "the others are fresh"
     assert shell("node", "measure", "tower", "--no-wait") == 0, "one by name, fresh or not"
     assert "tower  ordered" in shell.out
@@ -398,8 +390,7 @@ def test_a_node_of_the_same_kind_times_a_few_steps_instead(
         checked = tuple(
             one.model_copy(update={"seconds": slower * one.seconds}) for one in order.check
         )
-        progress = ProfilingProgress(id=order.id, phase=ProfilingPhase.DONE, checked=checked)
-        measured.beat(name, progress)
+        measured.tell(name, order.id, "done", checked=checked)
         assert Profiling.unscoped.get(pk=order.id).state == state
     alike = Profile.unscoped.get(name=names[0])
     assert alike.tokens_per_s == list(FOUND.tokens_per_s)

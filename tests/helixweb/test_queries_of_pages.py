@@ -1,6 +1,10 @@
-"""However many nodes, plans and samples there are, a page takes the same number of queries."""
+"""However many nodes, plans and samples there are, a page takes the same number of queries, and its
+parts find in the answers what they take out of them."""
 
+import re
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -13,7 +17,7 @@ from helixweb.monitoring.services import record_traces
 from helixweb.planning.models import Plan, PlanRun
 from tests.e2e.pages import PAGES
 from tests.helixweb.everything import make_world
-from tests.helixweb.looking import answered, browser_of, statements
+from tests.helixweb.looking import answered, browser_of, elements, statements
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.request_traces import made_up_trace
 
@@ -93,3 +97,28 @@ def test_a_large_site_takes_as_many_queries_for_every_page() -> None:
         grow(cluster, plan, 80)  # more than a page has, and than charts draw one by one
     many = {address: queries_of(browser, address, few[address]) for address in addresses}
     assert {one: (few[one], many[one]) for one in few if many[one] != few[one]} == {}
+
+
+def fetched_by(html: str) -> Iterator[tuple[str, set[str]]]:
+    """Addresses that elements of a page fetch, and the ids that they select out of the answers."""
+    for _, values in elements(html):
+        selectors = f"{values.get('hx-select', '')},{values.get('hx-select-oob', '')}"
+        ids = set(re.findall(r"#([a-z-]+)", selectors))
+        if ids and "hx-get" in values:
+            yield values["hx-get"], ids
+
+
+def test_every_part_that_fetches_itself_is_in_the_answer(user: Any, browser: Client) -> None:
+    world = make_world()
+    browser.force_login(user)
+    seen: set[str] = set()
+    missing: set[tuple[str, str]] = set()
+    for page in dict.fromkeys(page.format(**world) for page in PAGES):
+        html = answered(browser.get(page), 200).content.decode()
+        for address, ids in fetched_by(html):
+            asked = browser.get(address, headers={"HX-Request": "true"})
+            part = answered(asked, 200).content.decode()
+            missing |= {(address, name) for name in ids if f'id="{name}"' not in part}
+            seen |= ids
+    assert {"measuring", "live-part", "deployment-state", "overview-now", "nodes-count"} <= seen
+    assert missing == set()

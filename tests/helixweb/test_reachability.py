@@ -194,6 +194,14 @@ def test_a_closed_weights_port_is_a_warning_everywhere_and_refuses_no_plan(
 
 
 IDLE = Reach(tried="x", listens=True, measures=True)
+MEASURED = MeasuredLink(
+    rtt_s=0.004, sent=MeasuredRate(bytes_per_s=1e8), received=MeasuredRate(bytes_per_s=5e7)
+)
+
+
+def some_seconds_later() -> None:
+    cache.clear()
+    Node.unscoped.update(last_seen_at=timezone.now() - timedelta(seconds=5))
 
 
 def measured_by(joined: FakeCluster, *, busy: str = "") -> list[tuple[str, str]]:
@@ -204,17 +212,11 @@ def measured_by(joined: FakeCluster, *, busy: str = "") -> list[tuple[str, str]]
         replied(agent, busy_reach if name == busy else IDLE)
     found = []
     for name, agent in joined.agents.items():
-        cache.clear()  # some seconds later
-        Node.unscoped.update(last_seen_at=timezone.now() - timedelta(seconds=5))
+        some_seconds_later()
         order = replied(agent, IDLE).to_measure if name != busy else None
         for endpoint in () if order is None else order.endpoints:
             found.append((name, names[endpoint]))
-            measured = MeasuredLink(
-                rtt_s=0.004,
-                sent=MeasuredRate(bytes_per_s=1e8),
-                received=MeasuredRate(bytes_per_s=5e7),
-            )
-            reach = IDLE.model_copy(update={"measured": {endpoint: measured}})
+            reach = IDLE.model_copy(update={"measured": {endpoint: MEASURED}})
             again = replied(agent, reach).to_measure
             assert endpoint not in again.endpoints
     return found
@@ -278,15 +280,11 @@ def test_links_of_a_node_that_only_dials_out_are_measured_from_it(joined: FakeCl
     joined.coordinator.report(reach=behind_nat.model_copy(update={"answers": True}))
     for name, agent in joined.agents.items():
         replied(agent, IDLE if name == "mini" else behind_nat)
-    cache.clear()  # some seconds later
-    Node.unscoped.update(last_seen_at=timezone.now() - timedelta(seconds=5))
+    some_seconds_later()
     order = replied(joined.agents["mini"], IDLE).to_measure
     others = ["tcp://10.0.0.1:7000", *(f"tcp://{PLACES[name]}" for name in ("laptop", "tower"))]
     assert sorted(order.endpoints) == sorted(others)
-    link = MeasuredLink(
-        rtt_s=0.004, sent=MeasuredRate(bytes_per_s=1e8), received=MeasuredRate(bytes_per_s=5e7)
-    )
-    found = IDLE.model_copy(update={"measured": dict.fromkeys(others, link)})
+    found = IDLE.model_copy(update={"measured": dict.fromkeys(others, MEASURED)})
     assert (replied(joined.agents["mini"], found).to_measure or order).endpoints == ()
     rows = {(row.source, row.target): row.bandwidth_bytes_per_s for row in cluster.links.all()}
     assert (rows["mini", COORDINATOR], rows[COORDINATOR, "mini"]) == (1e8, 5e7)

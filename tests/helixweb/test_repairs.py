@@ -63,6 +63,11 @@ class Repaired:
         deployment_repairing.repair(self.serving, now=self._heard_now(self.now))
         return self.states
 
+    def serve(self, *names: str) -> None:
+        """These nodes have loaded their layers of what serves."""
+        for name in names:
+            self.cluster.agents[name].beat(Phase.READY, generation=self.serving.generation)
+
     def search(self) -> None:
         """What a worker does meanwhile."""
         run = self.rows[-1].run
@@ -191,9 +196,7 @@ def test_pages_say_what_is_done_while_nothing_serves(
     for text in shown(here.serving.pk):
         contains(text, "Lost: tower;", "3 requests wait.", says[policy])
     if policy == Replanning.AUTOMATIC:
-        for agent in here.cluster.agents.values():
-            if agent.name != "tower":
-                agent.beat(Phase.READY, generation=here.serving.generation)
+        here.serve("laptop", "mini")
         assert shown(here.serving.pk) == ["", ""]
 
 
@@ -204,9 +207,7 @@ def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> N
     assert serving.pk != automatic.deployment.pk
     assert serving.created_by is None
     assert "tower" not in serving.plan.document["placement"]
-    for agent in automatic.cluster.agents.values():
-        if agent.name != "tower":
-            agent.beat(Phase.READY, generation=serving.generation)
+    automatic.serve("laptop", "mini")
     assert automatic.beat(after_s=60.0) == [State.DEPLOYED]
     assert automatic.serving == serving
     line = Change.unscoped.get(kind="deployment", row_id=serving.pk, action="added")
@@ -272,8 +273,7 @@ def test_of_workers_that_look_after_a_deployment_one_does_each_thing(asking: Rep
 def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired) -> None:
     automatic.lose("tower")
     automatic.until_offered_or_done()
-    for name in ("laptop", "mini"):
-        automatic.cluster.agents[name].beat(Phase.READY, generation=automatic.serving.generation)
+    automatic.serve("laptop", "mini")
     tower: FakeAgent = automatic.cluster.agents["tower"]
     tower.beat(Phase.IDLE, generation=automatic.serving.generation)
     assert automatic.beat() == [State.DEPLOYED, State.WAITING], "the others serve meanwhile"
@@ -285,9 +285,7 @@ def test_the_node_that_was_planned_around_is_taken_in_again(automatic: Repaired)
 
 def test_a_roll_back_stays_until_something_else_changes(automatic: Repaired) -> None:
     def serve(*names: str) -> None:
-        for name in names:
-            agent = automatic.cluster.agents[name]
-            agent.beat(Phase.READY, generation=automatic.serving.generation)
+        automatic.serve(*names)
         automatic.report()
 
     automatic.lose("tower")

@@ -19,7 +19,7 @@ from planner.plan_options import PlanOptions
 from planner.replanning.compute_replan import unmoved_score, zero_moves
 from planner.serialization import plan_from_dict, plan_to_dict, problem_from_dict
 from tests.helixweb.looking import answered, contains, denied, fresh, shows
-from tests.helixweb.searching import SEARCH, begun
+from tests.helixweb.searching import SEARCH
 
 OPTIONS = PlanOptions(time_limit_s=0.5)
 FOUND_SOON = PlanOptions(objective="flow", time_limit_s=0.5)
@@ -27,12 +27,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def plan(cluster: Cluster, user: Any) -> Plan:
+def plan(plan: Plan, cluster: Cluster) -> Plan:
     """The plan that runs. Afterwards a second tower joins."""
-    run = begun(cluster, user, FOUND_SOON)
-    jobs.attempt_job(run)
     Node.objects.create(cluster=cluster, name="tower-2", region="home", profile_name="big")
-    return Plan.unscoped.get(run=run)
+    return plan
 
 
 def replanned(run: PlanRun) -> PlanRun:

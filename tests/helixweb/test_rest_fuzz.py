@@ -3,7 +3,7 @@
 import copy
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +34,7 @@ COLLECTIONS = {
     "running_plan": "plans", "nodes": "nodes", "rule": "alert-rules",
     "channels": "alert-channels", "channel": "alert-channels",
 }  # fmt: skip
-# This site has no folder of models; tests/helixweb/test_site_weights.py reads files of one.
+# This site has no folder of models; tests/helixweb/test_pinned_weights.py reads files of one.
 NO_FILES = {"GET /api/v1/agent/weights/{model}/resolve/{revision}/{file}"}
 # What is deleted is ended, and stays to be looked at.
 ENDED = ("api-keys", "join-tokens", "profilings")
@@ -211,29 +211,14 @@ def site() -> Iterator[tuple[Site, dict[str, Any]]]:
         yield Site(world), document
 
 
-def fuzz(*, requests: int, seed: int) -> Tally:
+def fuzz(make_up: Callable[..., Tally], **how: Any) -> Tally:
     with site() as (asked, document):
-        tally = attack(
+        tally = make_up(
             document,
             send=asked.send,
-            requests=requests,
-            seed=seed,
             between=asked.still_answers,
             checks=[*STRICT_CHECKS, asked.needs_to_know_who_asks],
-        )
-    print(tally.line())
-    return tally
-
-
-def fuzz_bounds(*, seed: int, part: slice) -> Tally:
-    with site() as (asked, document):
-        tally = cover(
-            document,
-            send=asked.send,
-            seed=seed,
-            between=asked.still_answers,
-            checks=[*STRICT_CHECKS, asked.needs_to_know_who_asks],
-            part=part,
+            **how,
         )
     print(tally.line())
     return tally
@@ -276,7 +261,7 @@ def test_a_row_is_there_once_it_is_made_and_gone_once_it_is_deleted() -> None:
 @pytest.mark.usefixtures("time_stands_still")
 @pytest.mark.parametrize("seed", [2, 3])
 def test_ten_thousand_requests_do_not_break_the_rest_api(seed: int) -> None:
-    tally = fuzz(requests=5_000, seed=seed)
+    tally = fuzz(attack, requests=5_000, seed=seed)
     print(tally.table())
     assert not tally.faults, tally.report()
     assert tally.requests >= 5_000
@@ -287,6 +272,6 @@ def test_ten_thousand_requests_do_not_break_the_rest_api(seed: int) -> None:
 @pytest.mark.django_db
 @pytest.mark.usefixtures("time_stands_still")
 def test_what_the_document_bounds_is_bounded() -> None:
-    tally = fuzz_bounds(seed=1, part=slice(0, None, 6))
+    tally = fuzz(cover, seed=1, part=slice(0, None, 6))
     assert not tally.faults, tally.report()
     assert tally.requests > 2_500

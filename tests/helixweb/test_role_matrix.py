@@ -102,6 +102,12 @@ def expected(need: str, person: Person, *, has_row: bool) -> int:
     return ALLOWED if person.on_row >= wanted else REFUSED
 
 
+def due(need: str | tuple[str, str], person: Person, *, has_row: bool) -> int:
+    """The same of several needs: the outcome that lets most."""
+    needs = (need,) if isinstance(need, str) else need
+    return min((expected(one, person, has_row=has_row) for one in needs), key=ORDER.index)
+
+
 class World:
     """One row of every collection, all of one cluster but for what belongs to none."""
 
@@ -209,7 +215,6 @@ def wrong_answers(world: World, people: People, method: str, path: str) -> Itera
     Strangers and those without a role ask the whole site.
     """
     need = OPERATIONS[f"{method} {path}"]
-    needs = (need,) if isinstance(need, str) else need
     has_row = "{" in path and need != "process"
     key, cluster = world.row(path.split("/")[0]) if has_row else (None, None)
     address = PREFIX + path.replace("{id}", str(key)).replace("{number}", str(key))
@@ -222,11 +227,7 @@ def wrong_answers(world: World, people: People, method: str, path: str) -> Itera
             status = answered(method, address, person)
         else:
             status = asked_of_site(world.client(person.user), method, address)
-        if need == "process":
-            right = REFUSED
-        else:
-            outcomes = [expected(one, person, has_row=cluster is not None) for one in needs]
-            right = min(outcomes, key=ORDER.index)
+        right = REFUSED if need == "process" else due(need, person, has_row=cluster is not None)
         if status != right:
             yield f"{method} {address} of {person}: {status}, not {right}"
 

@@ -1,12 +1,17 @@
-"""Every page, asked for by every role, on its own cluster, on another one, and on the site."""
+"""Every page, asked for by every role, on its own cluster, on another one, and on the site; pages
+offer nobody what the gate would refuse."""
 
-from functools import cache
+import re
+from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
+import pytest
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
-from django.test import RequestFactory
-from django.urls import get_resolver, resolve
+from django.test import Client, RequestFactory
+from django.urls import Resolver404, get_resolver, resolve
 
 from helixweb.access import gate
 from helixweb.access.models import Grant
@@ -14,19 +19,13 @@ from helixweb.access.needs import Needs, declared_by, needs_of, view_named
 from helixweb.access.permissions import MayDo
 from helixweb.access.roles import Role
 from helixweb.access.scope import cluster_of
+from helixweb.access.templatetags.access import browser_in_words
 from helixweb.inventory.models import Node
-from tests.helixweb.looking import answered, browser_of
+from tests.e2e.pages import PAGES as ADDRESSES
+from tests.helixweb.looking import answered, browser_of, elements, tight
 from tests.helixweb.page_table import NOT_ASKED, PAGES
 from tests.helixweb.test_access import filled, templates
-from tests.helixweb.test_role_matrix import (
-    ALLOWED,
-    HIDDEN,
-    ORDER,
-    REFUSED,
-    World,
-    expected,
-    word_of,
-)
+from tests.helixweb.test_role_matrix import ALLOWED, HIDDEN, REFUSED, World, due, word_of
 
 NO_PAGES = NOT_ASKED | {"schema", "api-unknown"}
 EVERY_PAGE = {
@@ -108,10 +107,8 @@ def test_every_page_is_for_whom_the_table_says(world: World) -> None:
         for method, need in (("GET", look), ("POST", change)):
             if need is None:
                 continue
-            needs = (need,) if isinstance(need, str) else need
             for person in people(cluster or world.ids["cluster"]):
-                outcomes = [expected(one, person, has_row=cluster is not None) for one in needs]
-                right = min(outcomes, key=ORDER.index)
+                right = due(need, person, has_row=cluster is not None)
                 if (status := asked(path, method, person.user)) != right:
                     wrong.append(f"{method} {path} ({name}) of {person}: {status}, not {right}")
     assert not wrong, "\n".join(wrong[:40])
@@ -167,3 +164,113 @@ def test_a_viewer_of_one_cluster_and_operator_of_another_names_rows_of_both(worl
     assert moved.status_code in (400, 403)
     many = client.post("/api/v1/nodes/bulk/", {"nodes": [world.ids["node"]], "region": "moon"})
     assert many.status_code == 403
+
+
+def offers(html: str) -> Iterator[tuple[str, str]]:
+    """What can be opened and sent from a page."""
+    for tag, given in elements(html):
+        method = given.get("method", "get").upper()
+        if tag == "a" and given.get("href"):
+            yield "GET", given["href"]
+        elif tag == "form" and method != "DIALOG":
+            yield method, given.get("action", "")
+
+
+def offered(client: Client, pages: list[str]) -> Iterator[tuple[str, str, str]]:
+    """(page, method, path) of all that pages offer whoever may open them."""
+    for page in pages:
+        answer = client.get(page)
+        if answer.status_code != 200:
+            continue
+        for method, address in offers(answer.content.decode()):
+            url = urlsplit(urljoin(f"http://testserver{page}", address))
+            if url.netloc == "testserver":
+                yield page, method, url.path
+
+
+def is_refused(user: object, method: str, path: str) -> bool:
+    try:
+        return asked(path, method, user) == REFUSED
+    except Resolver404:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("role", "where"),
+    [
+        ("viewer", "row"), ("operator", "site"),
+        pytest.param("viewer", "site", marks=pytest.mark.long),
+        pytest.param("operator", "row", marks=pytest.mark.long),
+    ],
+)  # fmt: skip
+def test_nothing_is_offered_that_would_be_refused(world: World, role: str, where: str) -> None:
+    user = world.person(role, where)
+    ids = {key: value for key, value in world.ids.items() if key != "cluster"}
+    client = browser_of(user)
+    pages = [page.format(cluster=world.ids["cluster"], **ids) for page in ADDRESSES]
+    is_no = cache(partial(is_refused, user))
+    refused = {
+        f"{page}: {method} {path}"
+        for page, method, path in offered(client, pages)
+        if is_no(method, path)
+    }
+    assert refused == set(), "\n".join(sorted(refused))
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (
+            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
+            "Chrome/141.0.0.0 Safari/537.36",
+            "Chrome 141, Linux",
+        ),
+        (
+            "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) "
+            "Chrome/141.0.0.0 Safari/537.36 Edg/141.0.0.0",
+            "Edge 141, Windows",
+        ),
+        (
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 18_6 like Mac OS X) AppleWebKit/605.1.15 "
+            "(KHTML, like Gecko) Version/18.6 Mobile/15E148 Safari/604.1",
+            "Safari 18, iOS",
+        ),
+        (
+            "Mozilla/5.0 (X11; Linux x86_64; rv:144.0) Gecko/20100101 Firefox/144.0",
+            "Firefox 144, Linux",
+        ),
+        ("curl/8.5.0", "curl/8.5.0"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_browser_is_told_in_words(header: str, words: str) -> None:
+    assert browser_in_words(header) == words
+
+
+def test_whoever_takes_a_role_back_on_a_clusters_page_stays_there(world: World) -> None:
+    cluster = world.ids["cluster"]
+    grant = Grant.objects.create(user=world.admin, cluster_id=cluster, role="viewer")
+    client = browser_of(world.admin)
+    answer = client.post(f"/settings/grants/{grant.pk}/withdraw", {"from": "cluster"})
+    assert answer.headers["Location"] == f"/clusters/{cluster}/access/"
+
+
+def test_a_viewer_is_told_why_there_is_nothing_to_press(world: World) -> None:
+    cluster = world.ids["cluster"]
+    user = world.person("viewer", "row")
+    Grant.objects.create(user=user, cluster=world.other, role="operator")
+    client = browser_of(user)
+    page = tight(client.get(f"/clusters/{cluster}/").content.decode())
+    assert re.search(r'class="badge plain"[^>]*title="[^"]*not shown[^"]*"[^>]*>viewer<', page)
+    elsewhere = client.get(f"/clusters/{world.other.pk}/").content.decode()
+    assert "not shown" not in elsewhere
+    assert f"/clusters/{world.other.pk}/edit" in elsewhere
+
+
+def test_a_viewer_of_a_node_is_shown_its_links_and_offered_no_change(world: World) -> None:
+    cluster, node = world.ids["cluster"], world.ids["node"]
+    for role, words, edits in (("viewer", "All links", 0), ("operator", "Edit", 2)):
+        client = browser_of(world.person(role, "row"))
+        page = tight(client.get(f"/clusters/{cluster}/nodes/{node}/").content.decode())
+        assert re.search(rf'#links">{words}</a>', page), role
+        assert page.count(">Edit<") == edits, role

@@ -1,7 +1,6 @@
 """Bandwidth that several links share: from a problem file to the page, to programs and to plans."""
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from helixweb.inventory.as_code.importing import import_problem
 from helixweb.inventory.models import Cluster, LanguageModel, Node, SharedBandwidth
 from helixweb.inventory.services import bulk, problems, records
 from planner.domain.errors import InvalidProblem
-from planner.placers.base import NeverCancelled
 from planner.plan_options import PlanOptions
-from planner.planning import compute_plan
 from planner.serialization import problem_from_dict
 from tests.helixweb.looking import answered, denied, shows
 from tests.helixweb.searching import begun
@@ -54,25 +51,13 @@ def members(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def test_what_a_file_shares_is_imported_and_exported_whole(
-    shared: Cluster, document: Document, api: APIClient
+    shared: Cluster, document: Document, api: APIClient, user: Any
 ) -> None:
     built = problems.build_problem(shared, LanguageModel.objects.get())
     assert built == problem_from_dict(document)
     exported = api.get(f"/api/v1/clusters/{shared.pk}/problem/").json()
-    assert exported["network"]["shared"] == [UPLINK, CARD]
-
-
-def test_a_plan_run_searches_within_what_is_shared(shared: Cluster, user: Any) -> None:
-    options = PlanOptions(objective="flow", time_limit_s=5)
-    run = begun(shared, user, options)
-    assert run.problem["network"]["shared"] == [UPLINK, CARD]
-    problem = problem_from_dict(run.problem)
-    apart = replace(problem, cluster=replace(problem.cluster, shared=()))
-    narrow, wide = (
-        compute_plan(each, options=options, progress=lambda _: None, cancel=NeverCancelled())
-        for each in (problem, apart)
-    )
-    assert narrow.flow.value_tokens_per_s < 0.9 * wide.flow.value_tokens_per_s
+    run = begun(shared, user, PlanOptions())
+    assert exported["network"]["shared"] == run.problem["network"]["shared"] == [UPLINK, CARD]
 
 
 def test_a_name_that_no_row_can_have_is_refused_so(document: Document, user: Any) -> None:

@@ -1,20 +1,43 @@
-"""The site's /metrics: what it tells, to whom, and that no list of names grows without bound."""
+"""The site's /metrics: what it tells, to whom, and that no list of names grows without bound; the
+shipped rules and dashboard ask for nothing else, and a real Prometheus reads it by them."""
 
+import asyncio
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import scrapes
+import yaml
 from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from helixweb.access.scope import WHOLE_SITE
 from helixweb.common import metrics
 from helixweb.common.api_keys import create_api_key
+from helixweb.demo.processes import free_port
 from helixweb.inventory.models import Cluster
+from helixweb.operations.asking import answers
+from runtime.api.access import ApiKeys, RequireApiKey
+from runtime.http_process import HttpServer, listen
+from runtime.metrics_port import metrics_port, metrics_route
 from runtime.protocol.exposition import gauge
 from tests.helixweb.looking import answered
+from tests.installed import installed
+from tests.waiting import PATIENCE_S, until
 
+# No node is lost until Prometheus has begun.
 pytestmark = pytest.mark.usefixtures("time_stands_still")
 
 
@@ -108,3 +131,212 @@ def test_a_family_of_too_many_lines_says_so(db: None, monkeypatch: pytest.Monkey
     page = metrics.metrics_page(timezone.now(), WHOLE_SITE)
     assert len([name for name, _, _ in scrapes.samples(page) if name == "helix_many"]) == 10
     assert scrapes.value(page, "helix_metrics_left_out", family="helix_many") == 2
+
+
+PACKAGING = Path(__file__).parents[2] / "packaging"
+RULES = PACKAGING / "prometheus" / "helixweb.rules.yml"
+DASHBOARD = PACKAGING / "grafana" / "helixweb.json"
+_OURS = re.compile(r"\b((?:vllm:|helix_|helixweb:)[a-z0-9_:]+)(?:\{([^}]*)\})?")
+_LABEL = re.compile(r"([a-z_]+)\s*(?:=~|!~|!=|=)")
+_WORDS = re.compile(r"\b[a-zA-Z_:][a-zA-Z0-9_:]*\b")
+_LANGUAGE = {
+    "by", "sum", "max", "rate", "histogram_quantile", "or", "up", "label_values",
+}  # fmt: skip
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def dashboard_expressions() -> Iterator[str]:
+    dashboard = json.loads(DASHBOARD.read_text())
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["definition"]
+
+
+def expressions() -> list[str]:
+    return [*(rule["expr"] for rule in rules()), *dashboard_expressions()]
+
+
+def test_every_metric_and_label_asked_for_is_told_by_one_of_our_pages(
+    cluster: Cluster, user: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("helixweb.monitoring.moment.output_forecast", lambda *_: 40.0)
+    scrapes.serve(cluster, user)
+    labels: dict[str, set[str]] = {rule["record"]: set() for rule in rules() if "record" in rule}
+    pages = (scrapes.site_page(), scrapes.coordinator_page(), scrapes.agent_page())
+    site, coordinator, agent = ({name for name, _, _ in scrapes.samples(page)} for page in pages)
+    assert not site & (coordinator | agent), "none is told by two kinds of processes"
+    # The coordinator's is what it promised of the fullest node; the agent's has a node's name.
+    assert coordinator & agent == {"vllm:kv_cache_usage_perc"}
+    for page in pages:
+        for name, told, _ in scrapes.samples(page):
+            labels.setdefault(name, set()).update(told)
+    asked = [found for text in expressions() for found in _OURS.finditer(text)]
+    assert len(asked) > 50
+    for found in asked:
+        assert found[1] in labels, found[0]
+        assert set(_LABEL.findall(found[2] or "")) <= labels[found[1]], found[0]
+
+
+def test_no_metric_is_asked_for_under_a_name_that_is_not_looked_up() -> None:
+    """What the test above takes for a name is all that there is."""
+    for text in expressions():
+        rest = re.sub(r"\{[^}]*\}|\([a-z_, ]*\)(?= ?\()|\[[^\]]*\]", " ", _OURS.sub(" ", text))
+        rest = re.sub(r"\bby \([a-z_, ]*\)", " ", rest)
+        assert set(_WORDS.findall(rest)) - {"cluster", "for"} <= _LANGUAGE, text
+
+
+def test_the_dashboard_has_panels_that_do_not_overlap_and_leaves_the_data_source_open() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    taken: set[tuple[int, int]] = set()
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+    assert "datasource" in {each["name"] for each in dashboard["templating"]["list"]}
+
+
+def test_every_alert_says_how_grave_it_is_and_what_it_is_about() -> None:
+    for rule in rules():
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert rule["annotations"]["summary"]
+            assert "for" in rule
+
+
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    """It comes with Prometheus."""
+    return installed("promtool", package="prometheus")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "command", [["check", "rules", "helixweb.rules.yml"], ["test", "rules", "helixweb.tests.yml"]]
+)
+def test_promtool_takes_the_rules_and_their_tests(promtool: str, command: list[str]) -> None:
+    done = subprocess.run(
+        [promtool, *command], cwd=RULES.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+SHIPPED = Path(__file__).parents[2] / "packaging" / "prometheus"
+CHAT_KEY = "hlx_chat.secret"
+
+
+@pytest.fixture(scope="module")
+def prometheus() -> str:
+    return installed("prometheus", package="prometheus")
+
+
+@contextmanager
+def processes() -> Iterator[dict[str, str]]:
+    """A coordinator's door, which wants a key, and an agent's metrics port; by job, where."""
+    listener = listen("127.0.0.1", 0)
+    keys = ApiKeys([hashlib.sha256(CHAT_KEY.encode()).hexdigest()])
+    door = HttpServer(
+        Starlette(
+            routes=[metrics_route(scrapes.coordinator_page)],
+            middleware=[Middleware(RequireApiKey, keys=keys)],
+        )
+    )
+    told: dict[str, str] = {"helixweb-coordinator": f"127.0.0.1:{listener.getsockname()[1]}"}
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with metrics_port(0, scrapes.agent_page) as port:
+            told["helixweb-agent"] = f"127.0.0.1:{port}"
+            ready.set()
+            await door.serve(sockets=[listener])
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE_S)
+        yield told
+    finally:
+        door.should_exit = True
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def running(prometheus: str, folder: Path, port: int) -> Iterator[httpx.Client]:
+    command = [
+        prometheus,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}/api/v1", trust_env=False, timeout=PATIENCE_S
+        ) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(timeout=PATIENCE_S)
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_it_scrapes_all_targets_and_evaluates_every_rule(
+    prometheus: str, live_server: Any, cluster: Cluster, user: Any, tmp_path: Path
+) -> None:
+    scrapes.serve(cluster, user)
+    owner = get_user_model().objects.create_superuser("root")
+    site_key = create_api_key(name="prometheus", user=owner, scopes=["read"]).secret
+    shutil.copy(SHIPPED / "helixweb.rules.yml", tmp_path)
+    (tmp_path / "site.key").write_text(site_key)
+    (tmp_path / "coordinator.key").write_text(CHAT_KEY)
+    with processes() as targets:
+        targets["helixweb-site"] = live_server.url.removeprefix("http://")
+        config = yaml.safe_load((SHIPPED / "prometheus.yml").read_text())
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        for job in config["scrape_configs"]:
+            job["static_configs"][0]["targets"] = [targets.pop(job["job_name"])]
+        assert not targets
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+        with running(prometheus, tmp_path, free_port()) as asked:
+
+            def query(text: str) -> list[Any]:
+                answer = asked.get("/query", params={"query": text}).json()
+                return answer.get("data", {}).get("result", [])
+
+            ready = str(asked.base_url.join("/-/ready"))
+            until(lambda: answers(ready), f"it is ready; its log is in {tmp_path}")
+            up = 'up{job=~"helixweb-.*"} == 1'
+            until(lambda: len(query(up)) == 3, "all targets are up")
+            assert query(f'helix_nodes{{cluster="{cluster.name}",state="online"}} == 3')
+            assert query('vllm:request_success_total{finished_reason="stop"} == 1')
+            assert query('vllm:kv_cache_usage_perc{node="tower"} == 0.25')
+
+            def evaluated() -> list[Any] | None:
+                groups = asked.get("/rules").json()["data"]["groups"]
+                every = [rule for group in groups for rule in group["rules"]]
+                done = every and all(rule["health"] != "unknown" for rule in every)
+                return every if done else None
+
+            for rule in until(evaluated, "all rules are evaluated") or []:
+                assert rule["health"] == "ok", rule
+            until(lambda: query("helixweb:output_tokens:rate_1m"), "tokens are counted")
+            until(lambda: query('ALERTS{alertname="HelixWebLinkSlow"}'), "an alert fires")

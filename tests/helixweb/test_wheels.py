@@ -1,5 +1,7 @@
-"""Machines without internet install from `helixweb wheels serve`."""
+"""Other programs read what commands give: pip, without internet, from `helixweb wheels serve`; and
+shells, at their start, what `helixweb completion` prints."""
 
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from helixweb.command_line.main import main
 from helixweb.command_line.surroundings import Surroundings
 from helixweb.operations.commands import wheels
 from tests.answering import answering
+from tests.installed import installed
 
 
 def make_wheel(folder: Path, name: str, *, requires: str = "") -> None:
@@ -103,3 +106,46 @@ def test_gathering_asks_pip_for_this_version_or_for_what_was_given(
     assert asked[0][-1] == f"helixweb[agent,s3]=={wheels.product_version()}"
     assert asked[1][-1] == f"helixweb[agent] @ {(tmp_path / 'site.whl').as_uri()}"
     assert "--no-index" in asked[1]
+
+
+WITHIN_S = 300.0
+# What is typed, and what each shell says it would offer.
+ASKED = {
+    "bash": 'eval "$(helixweb completion bash)"; COMP_LINE="helixweb pla"; COMP_POINT=12; '
+    'COMP_TYPE=9; _python_argcomplete helixweb; printf "%s\\n" "${COMPREPLY[@]}"',
+    "fish": 'helixweb completion fish | source; complete -C "helixweb pla"',
+}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Of somebody without any settings of a shell, whose `helixweb` is this one."""
+    program = tmp_path / "bin" / "helixweb"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m helixweb.command_line "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+
+
+def said(environ: dict[str, str], *command: str) -> str:
+    installed(command[0], package=command[0])
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=WITHIN_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("shell", ASKED)
+def test_a_shell_completes_a_command(environ: dict[str, str], shell: str) -> None:
+    offered = said(environ, shell, "-c", ASKED[shell]).splitlines()
+    assert [line.split("\t")[0].strip() for line in offered] == ["plan"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("begun", ["", "autoload -Uz compinit; compinit -i; "])
+def test_zsh_knows_the_command_begun_or_not(environ: dict[str, str], begun: str) -> None:
+    asked = 'eval "$(helixweb completion zsh)"; print -r -- "${_comps[helixweb]}"'
+    assert said(environ, "zsh", "-f", "-c", begun + asked).strip() == "_python_argcomplete"

@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from helixweb.operations.backup.archive import ArchiveReader, table_member
-from tests.e2e.conftest import postgres, postgres_url  # noqa: F401 - fixtures
+from tests.e2e.conftest import postgres  # noqa: F401 - the fixture
+from tests.e2e.servers import PostgresServer
 from tests.programs import run_python
 
 pytestmark = pytest.mark.processes
@@ -97,7 +97,7 @@ def test_rows_of_an_earlier_version_come_through_on_both_databases(
     old_site: Path,
     tmp_path: Path,
     blank_sqlite: Path,
-    postgres_url: str,  # noqa: F811 - the fixture
+    postgres: PostgresServer,  # noqa: F811 - the fixture
 ) -> None:
     database = old_site / "helixweb.sqlite3"
     before = rows_of(database)
@@ -122,11 +122,9 @@ def test_rows_of_an_earlier_version_come_through_on_both_databases(
             assert {column: new[column] for column in kept} == kept, table
 
     # On PostgreSQL by way of the backup that was made before: the same rows come out.
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute("CREATE DATABASE upgraded")
     there = {
         "HELIX_DATA_DIR": str(tmp_path / "there"),
-        "DATABASE_URL": postgres_url.rpartition("/")[0] + "/upgraded",
+        "DATABASE_URL": postgres.make_database("upgraded"),
     }
     run("helixweb.command_line", "restore", told["backup"], environ=there)
     contents = []
