@@ -1,6 +1,7 @@
 """Whether a command line of the documentation is one that its program takes, without running it."""
 
 import argparse
+import importlib
 import importlib.util
 import re
 import runpy
@@ -109,22 +110,8 @@ def _by_argparse(main: Callable[[list[str]], object]) -> Callable[..., None]:
     return checker
 
 
-def _runtime(words: list[str]) -> object:
-    from runtime.__main__ import main
-
-    return main(words)
-
-
-def _planner(words: list[str]) -> object:
-    from planner.__main__ import main
-
-    return main(words)
-
-
-def _helixweb(words: list[str]) -> object:
-    from helixweb.command_line.main import main
-
-    return main(words)
+def _main_of(module: str) -> Callable[..., None]:
+    return _by_argparse(lambda words: importlib.import_module(module).main(words))
 
 
 def _join(words: list[str], patch: pytest.MonkeyPatch) -> None:
@@ -234,9 +221,9 @@ def _module(words: list[str], patch: pytest.MonkeyPatch) -> None:
 
 
 CHECKERS: tuple[tuple[tuple[str, ...], Callable[..., None]], ...] = (
-    (("python", "-m", "runtime"), _by_argparse(_runtime)),
-    (("python", "-m", "planner"), _by_argparse(_planner)),
-    (("helixweb",), _by_argparse(_helixweb)),
+    (("python", "-m", "runtime"), _main_of("runtime.__main__")),
+    (("python", "-m", "planner"), _main_of("planner.__main__")),
+    (("helixweb",), _main_of("helixweb.command_line.main")),
     (("helix-agent",), _join),
     (("python", "manage.py"), _manage),
     (("uvicorn",), _uvicorn),

@@ -3,27 +3,21 @@
 The coordinator that answers chats is a double; everything else is the product.
 """
 
-import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from helixweb.demo.processes import Processes, free_port
-from helixweb.demo.scenario import web_command
-from helixweb.demo.site import wait_until
-from helixweb.operations.asking import answers
-from tests.e2e import blank_database
+from tests.e2e.browsed_site import BrowsedSite
 from tests.helixweb.chat_double import ChatDouble
-from tests.programs import run_python
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300
-COMMAND_S = 300
+SHELL = ("bash", "-euo", "pipefail", "-c")
 SHIMS = {
     "python": "",
     "helixweb": "-m helixweb.command_line",
@@ -60,16 +54,24 @@ class World:
     def run(self, command: str, *, room: Path, env: dict[str, str]) -> Done:
         for said, here in self._replaced.items():
             command = command.replace(said, here)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
-            cwd=room,
-            env={**self._env, **env},
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-        )
-        return Done(status=done.returncode, said=done.stdout + done.stderr)
+        return run_shell(command, cwd=room, env={**self._env, **env})
+
+
+def run_shell(
+    command: str, *, cwd: Path, env: Mapping[str, str], inside: Sequence[str] = ()
+) -> Done:
+    """To its end; `inside` are the words before the shell's own."""
+    done = subprocess.run(
+        [*inside, *SHELL, command],
+        cwd=cwd,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return Done(status=done.returncode, said=done.stdout)
 
 
 def make_shims(folder: Path) -> None:
@@ -82,41 +84,25 @@ def make_shims(folder: Path) -> None:
 
 @contextmanager
 def console_world(folder: Path, database: Path) -> Iterator[World]:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     shims = folder / "bin"
     make_shims(shims)
     env = {
-        "HELIX_DATA_DIR": str(folder / "data"),
-        "HELIX_URL": url,
-        "DATABASE_URL": "",
-        "REDIS_URL": "",
         "HELIXWEB_CONFIG": str(folder / "config.toml"),
         "HOME": str(folder / "home"),
         "COLUMNS": "100",
-        "OMP_NUM_THREADS": "1",
         "PATH": f"{shims}:{os.environ['PATH']}",
     }
-    blank_database.put(database, folder / "data")
-    own = {**os.environ, **env}
     with (
         ChatDouble("Good ", "day.") as chat,
-        Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes,
+        BrowsedSite.started(folder, database, **env) as site,
     ):
-        command = ("-m", "tests.e2e.in_site", "tests.docs.console_rows", f"{chat.url}/v1")
-        rows = json.loads(run_python(*command, environ=env).stdout)
-        processes.start("web", web_command(port))
-        wait_until(
-            "the site answers",
-            lambda: answers(f"{url}/healthz"),
-            timeout_s=PATIENCE_S,
-            check_alive=processes.check_alive,
-        )
+        rows = site.run_main("tests.docs.console_rows", f"{chat.url}/v1")
+        known = {"HELIXWEB_URL": site.url, "HELIXWEB_KEY": rows["KEY"]}
         yield World(
             folder,
-            {**own, **rows, "HELIXWEB_URL": url, "HELIXWEB_KEY": rows["KEY"]},
+            {**os.environ, **site.env, **env, **rows, **known},
             {
-                "http://127.0.0.1:8000": url,
+                "http://127.0.0.1:8000": site.url,
                 "http://COORDINATOR:8100": chat.url,
                 "YOUR_NAME": rows["USERNAME"],
             },

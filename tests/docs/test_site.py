@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ import pytest
 
 from docs.figures.__main__ import drawn, names
 from tests.docs.pages import DOCS, ROOT, pages
+from tests.helixweb.looking import elements
 
 # What a browser would fetch by itself; links are for people to follow.
 FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
@@ -30,25 +30,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
-class Fetches(HTMLParser):
-    """Collects the addresses that showing a page would fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if address := dict(attrs).get(FETCHED.get(tag, "")):
-            self.addresses.append(address)
-
-
 @pytest.mark.processes
 def test_showing_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
     seen = 0
     for page in site.rglob("*.html"):
-        parser = Fetches()
-        parser.feed(page.read_text())
-        for address in parser.addresses:
+        fetched = (given.get(FETCHED.get(tag, "")) for tag, given in elements(page.read_text()))
+        for address in filter(None, fetched):
             seen += 1
             assert not urlsplit(address).netloc, f"{page.name} fetches {address}"
             assert (page.parent / urlsplit(address).path).exists(), f"{page.name}: {address}"

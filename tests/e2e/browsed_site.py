@@ -1,20 +1,21 @@
 """A site of its own for tests in a browser, and worlds of rows in it."""
 
-import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from helixweb.demo.processes import Processes, free_port
+import psutil
+
+from helixweb.demo.processes import Processes, Running, free_port
 from helixweb.demo.scenario import WORKER_COMMAND, Places, Scenario, Timings, web_command
 from helixweb.demo.site import wait_until
 from helixweb.operations.asking import answers
 from tests.e2e import blank_database
+from tests.e2e.in_site import run_in_site
+from tests.programs import NO_SERVICES, ROOT
 from tests.waiting import PATIENCE_S
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
@@ -25,11 +26,25 @@ def scenario_in(
     places = Places(
         data_dir=folder, models_dir=models, web_port=free_port(), coordinator_port=free_port()
     )
-    env = {**places.env, "DATABASE_URL": "", "REDIS_URL": "", **services}
+    env = {**places.env, **NO_SERVICES, **services}
     if database is not None:
         blank_database.put(database, Path(env["HELIX_DATA_DIR"]))
     with Processes(log_dir=folder / "logs", cwd=ROOT, env=env) as processes:
         yield Scenario(places, processes, Timings())
+
+
+def children_with(parent: Running | psutil.Process, words: str) -> list[psutil.Process]:
+    """Its children whose commands have these words."""
+    found = []
+    if isinstance(parent, Running):
+        parent = psutil.Process(parent.process.pid)
+    for child in parent.children():
+        with suppress(
+            psutil.NoSuchProcess
+        ):  # one that has ended, whether somebody asked how or not
+            if words in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 class BrowsedSite:
@@ -37,13 +52,14 @@ class BrowsedSite:
 
     def __init__(self, processes: Processes, places: Places) -> None:
         self._processes = processes
+        self.env = {**places.env, **NO_SERVICES}
         self.url = places.web_url
 
     @classmethod
     @contextmanager
-    def started(cls, folder: Path, database: Path) -> Iterator["BrowsedSite"]:
+    def started(cls, folder: Path, database: Path, **environment: str) -> Iterator["BrowsedSite"]:
         """Empty, a copy of `database`, and without a worker."""
-        with scenario_in(folder, folder, database) as scenario:
+        with scenario_in(folder, folder, database, **environment) as scenario:
             processes, places = scenario.processes, scenario.places
             processes.start("web", web_command(places.web_port))
             wait_until(
@@ -64,7 +80,10 @@ class BrowsedSite:
 
     def make_world(self, name: str, *, chat_url: str, large: bool = False) -> dict[str, Any]:
         """Rows of everything, by `site_world`; their ids."""
-        arguments = ["tests.e2e.site_world", name, chat_url, *(["large"] if large else [])]
-        command = [sys.executable, "-m", "tests.e2e.in_site", *arguments]
-        world: dict[str, Any] = json.loads(self._processes.run("world", command))
+        arguments = (name, chat_url, *(["large"] if large else []))
+        world: dict[str, Any] = self.run_main("tests.e2e.site_world", *arguments)
         return world
+
+    def run_main(self, module: str, *arguments: str) -> Any:
+        """What `main` of a module of the tests returns in this site's environment."""
+        return run_in_site(self._processes, module, *arguments)

@@ -185,7 +185,7 @@ class ChaosCluster:
             viewer: tuple(
                 PeerAddress(
                     name=name,
-                    endpoint=f"tcp://127.0.0.1:{self.cabling.lay(viewer, name, port=ports[name])}",
+                    endpoint=f"tcp://127.0.0.1:{self.cabling.lay(viewer, name, ports[name])}",
                     public_key=keys[name].public_key,
                 )
                 for name in (served.layers if viewer in served.fronts else names)

@@ -37,14 +37,21 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def postgres_url(postgres: PostgresServer) -> str:
-    return postgres.url
-
-
-@pytest.fixture(scope="session")
-def redis_url(redis: RedisServer) -> str:
-    return redis.url
+@pytest.fixture(
+    scope="session",
+    params=[
+        "sqlite-filesystem",
+        pytest.param(
+            "postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis, pytest.mark.long]
+        ),
+    ],
+)
+def services(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The only variables that differ between the two pairs."""
+    if request.param == "sqlite-filesystem":
+        return {}
+    servers = {"DATABASE_URL": "postgres", "REDIS_URL": "redis"}
+    return {name: request.getfixturevalue(server).url for name, server in servers.items()}
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The site's own processes; whichever is killed is started again at once."""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -19,6 +18,8 @@ import psutil
 
 from helixweb.demo.processes import Processes, Running, free_port
 from helixweb.demo.scenario import web_command
+from tests.e2e.day_of_work import Person
+from tests.e2e.in_site import run_in_site
 from tests.e2e.servers import Server
 from tests.waiting import PATIENCE_S, until
 
@@ -40,7 +41,10 @@ print(create_api_key(name="day", user=user, scopes=["read", "write", "serve"]).s
 
 
 class ControlPlane:
-    """Made by `running`. `key` is of the user "ada", who may log in once by `login_link`."""
+    """Made by `running`. `key` is of the user "ada", who may log in once by `login_link` and who is
+    the `person`."""
+
+    person: Person
 
     def __init__(
         self, processes: Processes, *, folder: Path, port: int, servers: Sequence[Server]
@@ -65,7 +69,7 @@ class ControlPlane:
     @classmethod
     @contextmanager
     def running(
-        cls, folder: Path, *, servers: Sequence[Server] = (), **environment: str
+        cls, folder: Path, *, servers: Sequence[Server] = (), seed: int = 1, **environment: str
     ) -> Iterator["ControlPlane"]:
         """Migrated, and answering; everything but `servers`, which may be struck, too, ends with
         the block."""
@@ -82,7 +86,9 @@ class ControlPlane:
             plane = cls(processes, folder=folder, port=port, servers=servers)
             try:
                 plane._start()
-                yield plane
+                person = Person(plane.url, key=plane.key, dice=random.Random(seed))
+                with contextlib.closing(person) as plane.person:
+                    yield plane
             finally:
                 plane._stop()
 
@@ -122,8 +128,7 @@ class ControlPlane:
 
     def ask_database(self, module: str, *arguments: str) -> Any:
         """What `main` of a module of the tests returns in this site's environment."""
-        command = [sys.executable, "-m", "tests.e2e.in_site", module, *arguments]
-        return json.loads(self.processes.run(module, command))
+        return run_in_site(self.processes, module, *arguments)
 
     def _start(self) -> None:
         command = [sys.executable, "manage.py", "shell", "-v0", "-c", _MAKE_USER]

@@ -27,10 +27,14 @@ BOTH_WAYS = frozenset(Way)
 
 
 class Cable:
-    """Listens on `port` of loopback and passes bytes on to `target_port` and back."""
+    """Listens on `port` of loopback and passes bytes on to one of `targets` and back.
 
-    def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
+    Each connection goes to the next target. One that refuses is removed, unless it is the last,
+    which may come back.
+    """
+
+    def __init__(self, *targets: int) -> None:
+        self.targets = list(targets)
         self._open = {way: asyncio.Event() for way in Way}
         self.port = 0
 
@@ -55,9 +59,8 @@ class Cable:
         try:
             await self._open[Way.THERE].wait()
             await self._open[Way.BACK].wait()
-            try:
-                far = await asyncio.open_connection("127.0.0.1", self._target_port)
-            except OSError:
+            far = await self._dial()
+            if far is None:
                 return  # nobody listens there: the dialler sees its connection end
             far_reader, far_writer = far
             passing = [
@@ -73,6 +76,17 @@ class Cable:
                 far_writer.close()
         finally:
             writer.close()
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        for _ in self.targets[:]:
+            port = self.targets.pop(0)
+            self.targets.append(port)
+            try:
+                return await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                if len(self.targets) > 1 and port in self.targets:
+                    self.targets.remove(port)
+        return None
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way
@@ -94,9 +108,9 @@ class Cabling:
         self._servers: list[asyncio.Server] = []
         self._cables: dict[tuple[str, str], Cable] = {}
 
-    def lay(self, dialler: str, listener: str, *, port: int) -> int:
-        """The port on which `dialler` reaches `listener`, which listens on `port`."""
-        cable = Cable(port)
+    def lay(self, dialler: str, listener: str, *targets: int) -> int:
+        """The port on which `dialler` reaches `listener`, which listens on these."""
+        cable = Cable(*targets)
         self._cables[dialler, listener] = cable
         self._servers.append(self._call(cable.listen()))
         return cable.port
@@ -104,6 +118,10 @@ class Cabling:
     def cut(self, dialler: str, listener: str, ways: frozenset[Way] = BOTH_WAYS) -> None:
         cable = self._cables[dialler, listener]
         self._loop.call_soon_threadsafe(cable.cut, ways)
+
+    def listening(self, dialler: str, listener: str) -> int:
+        """The ports that have not been dropped."""
+        return len(self._cables[dialler, listener].targets)
 
     def mend_all(self) -> None:
         for cable in self._cables.values():

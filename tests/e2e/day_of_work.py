@@ -4,12 +4,14 @@ When the outcome of a request is not known, as its answer never came, the person
 what was not done: so everything that is in the diary must have happened exactly once.
 """
 
+import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
 
+from tests.helixweb.conftest import TINY_PROBLEM
 from tests.waiting import until
 
 _NUMBERS = 1000  # no two edits use the same; they begin here
@@ -22,7 +24,7 @@ class Person:
         self._http = httpx.Client(
             base_url=f"{url}/api/v1/", headers={"Authorization": f"Bearer {key}"}, timeout=120
         )
-        self._dice = dice
+        self.dice = dice
         self._number = _NUMBERS
         self.edits: list[tuple[str, int, str, str]] = []
         self.added: list[tuple[str, str]] = []
@@ -73,6 +75,16 @@ class Person:
             return None
         return answer.json() if answer.content else {}
 
+    def import_small_cluster(self, name: str, nodes: Sequence[str], *, layers: int) -> int:
+        """Nodes of which one suffices for a model of so many layers."""
+        problem = copy.deepcopy(TINY_PROBLEM)
+        problem["model"]["num_layers"] = layers
+        problem["compute_profiles"]["big"]["tokens_per_s"] = [100.0, 99.0, 98.0]
+        big = {"region": "home", "compute_profile": "big"}
+        problem["nodes"] = [{"name": node, **big} for node in nodes]
+        problem["network"]["links"] = []
+        return self.import_cluster(problem, name=name)
+
     def give_checkpoint(self, name: str, checkpoint: str) -> int:
         """The id of the model with that name, which has the checkpoint then."""
         (row,) = self.rows("models/", name=name)
@@ -97,11 +109,11 @@ class Person:
     def edit(self, cluster: int) -> None:
         """Another price of a node, or a slower link."""
         self._number += 1
-        if self._dice.random() < 0.5:
-            node = self._dice.choice(self.rows("nodes/", cluster=cluster))
+        if self.dice.random() < 0.5:
+            node = self.dice.choice(self.rows("nodes/", cluster=cluster))
             self._change("node", "nodes", node["id"], "price_per_hour", self._number / 100)
         else:
-            link = self._dice.choice(self.rows("region-links/", cluster=cluster))
+            link = self.dice.choice(self.rows("region-links/", cluster=cluster))
             latency_s = self._number / 1e6
             self._change("regionlink", "region-links", link["id"], "latency_s", latency_s)
 
@@ -126,7 +138,7 @@ class Person:
         extra = [row for row in self.rows("nodes/", cluster=cluster) if "extra" in row["name"]]
         if not extra:
             return
-        row = self._dice.choice(extra)
+        row = self.dice.choice(extra)
         self.insist(
             "DELETE",
             f"nodes/{row['id']}/",
@@ -134,7 +146,7 @@ class Person:
         )
         self.removed.append(("node", row["name"]))
 
-    def start_plan(self, cluster: int, model: int, *, time_limit_s: float) -> int:
+    def start_plan(self, cluster: int, model: int, *, time_limit_s: float, **options: float) -> int:
         """A run; its seed is its name here."""
         self._number += 1
         seed = self._number
@@ -146,6 +158,7 @@ class Person:
                 "time_limit_s": time_limit_s,
                 "solver": "highs",
                 "seed": seed,
+                **options,
             },
         }
 
@@ -175,6 +188,12 @@ class Person:
         rows = self.rows("deployments/", cluster=cluster)
         assert len(rows) == before + 1
         self.deployments.append(max(row["id"] for row in rows))
+
+    def deploy_a_plan(self, cluster: int, model: int) -> int:
+        """A search, and the deployment of what it found."""
+        run = self.start_plan(cluster, model, time_limit_s=2)
+        self.deploy(cluster, self.await_end(run)["plan"])
+        return self.deployments[-1]
 
     def await_ready(self, deployment: int) -> None:
         path = f"deployments/{deployment}/"

@@ -6,8 +6,11 @@ import json
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import django
+
+from helixweb.demo.processes import Processes
 
 
 def main(module: str, *arguments: str) -> None:
@@ -15,6 +18,12 @@ def main(module: str, *arguments: str) -> None:
     os.environ["HELIX_HOSTS"] = "testserver"  # that Django's test client asks
     django.setup()
     print(json.dumps(import_module(module).main(*arguments)))
+
+
+def run_in_site(processes: Processes, module: str, *arguments: str) -> Any:
+    """What `main` of the module returns in the environment of these processes."""
+    command = [sys.executable, "-m", "tests.e2e.in_site", module, *arguments]
+    return json.loads(processes.run(module, command))
 
 
 if __name__ == "__main__":

@@ -68,12 +68,16 @@ class JoinedDoubles:
                 except httpx.TransportError:
                     break  # the web is away; all come again
 
+    def _wanted(self, kind: str, headers: dict[str, str]) -> dict[str, Any] | None:
+        """None: the web did not say."""
+        desired = self._http.get(f"{kind}/desired", headers=headers)
+        return desired.json() if desired.status_code == httpx.codes.OK else None
+
     def _beat(self, name: str) -> None:
         headers = {"Authorization": f"Bearer {self._credentials[name]}"}
-        desired = self._http.get("agent/desired", headers=headers)
-        if desired.status_code != httpx.codes.OK:
+        wanted = self._wanted("agent", headers)
+        if wanted is None:
             return
-        wanted = desired.json()
         observed: dict[str, Any] = {"generation": wanted["generation"], "phase": Phase.IDLE.value}
         if wanted["assignment"] is not None:
             observed |= {"phase": Phase.READY.value, "stage": STATS.model_dump(mode="json")}
@@ -85,10 +89,8 @@ class JoinedDoubles:
 
     def _report(self) -> None:
         headers = {"Authorization": f"Bearer {self._credentials['coordinator']}"}
-        desired = self._http.get("coordinator/desired", headers=headers)
-        if desired.status_code != httpx.codes.OK:
-            return
-        wanted = desired.json()
-        serves = {"generation": wanted["generation"], "serving": wanted["plan"] is not None}
-        report = REPORT.model_copy(update=serves).model_dump(mode="json")
-        self._http.post("coordinator/report", json=report, headers=headers)
+        wanted = self._wanted("coordinator", headers)
+        if wanted is not None:
+            serves = {"generation": wanted["generation"], "serving": wanted["plan"] is not None}
+            report = REPORT.model_copy(update=serves).model_dump(mode="json")
+            self._http.post("coordinator/report", json=report, headers=headers)

@@ -1,5 +1,11 @@
 """The addresses of the site's pages, with ids of rows by the words of `site_world`."""
 
+from collections.abc import Iterable
+
+from django.urls import resolve
+
+from tests.helixweb.page_table import PAGES as NEEDS
+
 PAGES = (
     "/", "/clusters/", "/clusters/new", "/clusters/import", "/clusters/{cluster}/",
     "/clusters/{trouble}/", "/clusters/{cluster}/edit", "/clusters/{spare}/delete",
@@ -52,3 +58,18 @@ EMPTY = (
     "/alerts/channels/", "/alerts/silences/", "/alerts/deliveries/",
     "/playground/", "/settings/api-keys/", "/settings/join-tokens/", "/settings/jobs/",
 )  # fmt: skip
+
+
+# Of the table of all pages, without those for monitoring, single sign-on and scripts.
+FOR_PEOPLE = {*NEEDS, "login", "login-link"} - {"api-docs", "events", "texts"}
+# What buttons post to, and what scripts or htmx ask for: no pages of their own.
+ANSWERS = {name for name, (look, _) in NEEDS.items() if look is None} | {
+    "alerts-bell", "changes-csv", "cluster-export", "monitor-chart", "node-log", "nodes-csv",
+    "plan-explanation", "plan-run-node-rules", "plan-run-preview", "plan-run-starts",
+    "plan-simulations", "profile-export",
+}  # fmt: skip
+
+
+def names_of(paths: Iterable[str]) -> set[str]:
+    """Of the addresses that these paths lead to."""
+    return {str(resolve(path).url_name) for path in paths}

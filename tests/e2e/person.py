@@ -201,6 +201,22 @@ class Person:
                 self.fill(name, text)
         self.click(button, within="main")
 
+    def press(self, button: str, *, note: str, within: str = "body") -> None:
+        """Click, and wait until the page says that it is done."""
+        self.click(button, within=within)
+        self.see("[role=status].note-box", note)
+
+    def send(self, button: str, **fields: str) -> None:
+        """Fill in these fields of the form that is open, and press its button."""
+        for name, text in fields.items():
+            self.fill(name, text)
+        self.click(button)
+
+    def see_refusal(self, words: str) -> None:
+        """What the form says of what was sent; the 422 is an error to the browser."""
+        self.see(".errorlist", words)
+        self.script_errors()
+
     def until(self, condition: Callable[[], T | None]) -> T:
         """What `condition` gives once it is neither empty nor gone from under us."""
         waiting = WebDriverWait(

@@ -32,8 +32,7 @@ def compute_a_plan(person: Person, world: World) -> None:
     assert person.find("[name=demand_tokens_per_s]").is_displayed()
     person.pick("objective", "flow")
     assert not person.find("[name=demand_tokens_per_s]").is_displayed()
-    person.fill("time_limit_s", "1")
-    person.click("Advanced: how to search, and rules for every placement")
+    person.send("Advanced: how to search, and rules for every placement", time_limit_s="1")
     person.pick("pinned-node", "tower")
     person.fill("pinned-first", "2")
     person.fill("pinned-end", "2")
@@ -80,8 +79,7 @@ def go_on_from_a_plan(person: Person, world: World) -> None:
     person.see("#simulation-rows", "cancelling")
     person.click("Simulate again, with another workload, policy or seed")
     person.choose("workload", "Offline: requests always wait")
-    person.fill("seed", "7")
-    person.click("Simulate")
+    person.send("Simulate", seed="7")
     person.see("#simulation-rows", "offline, requests always wait")
     person.fill("seconds", "1", within=".page-head")
     person.click("Search on")
@@ -112,8 +110,7 @@ def replan(person: Person, world: World) -> None:
     person.see("#run-state", "around plan")
     person.open(f"/plans/by-id/{world['plan']}/replan")
     person.fill("budget_bytes", "0")
-    person.fill("time_limit_s", "1")
-    person.click("Advanced: how to search, and rules for every placement")
+    person.send("Advanced: how to search, and rules for every placement", time_limit_s="1")
     row = another_row(person, "max_layers_of")
     person.pick("max_layers_of-node", "laptop", within=row)
     person.fill("max_layers_of-layers", "2", within=row)
@@ -142,8 +139,7 @@ def imagine_another_cluster(person: Person, world: World) -> None:
 def plan_several_models(person: Person, world: World) -> None:
     person.open(f"/clusters/{world['spare']}/")
     person.click("Plan several models")
-    person.fill("time_limit_s", "1")
-    person.click("Advanced: how to search, and rules for every placement")
+    person.send("Advanced: how to search, and rules for every placement", time_limit_s="1")
     another_row(person, "max_layers_of")
     person.click("Compute plans")
     person.see("#mix", "finished")
@@ -161,3 +157,72 @@ def compare(person: Person, world: World) -> None:
     person.see("h1", "Compare 2 plans")
     person.click("Compare", within="main")
     person.see("h1", "Compare 2 plans")
+
+
+def act_on_alerts(person: Person, world: World) -> None:
+    look_after_one(person, world)
+    silence(person, world)
+    rules(person, world)
+    channels(person, world)
+
+
+def look_after_one(person: Person, world: World) -> None:
+    person.open("/")
+    person.see("#bell", "Alerts that fire:")
+    person.tap("#bell a")
+    person.see("h1", "Alerts")
+    person.choose("state", "firing")
+    person.filter()
+    person.see("#alerts", "95 of 100 first tokens come within 9 s.")
+    person.press("Acknowledge slow-answers: TTFT", note="Noted that you look after")
+    person.see("#alerts", f"{world['user']} looks after it.")
+
+
+def silence(person: Person, world: World) -> None:
+    person.open("/alerts/")
+    person.click("Silence slow-answers: TTFT")
+    person.see("h1", "Silence alerts of")
+    person.fill("comment", "known")
+    person.click("Silence", within="main form")
+    person.see("main tbody", "known")
+    person.press("End", note="Notifications are sent again.", within="main tbody")
+
+
+def rules(person: Person, world: World) -> None:
+    cluster, name = world["spare"], world["name"]
+    fields = {"name": f"{name} rule", "threshold": "9", "clears_at": "8"}
+    person.submit(f"/alerts/rules/new/{cluster}", fields, "Add")
+    person.see("h1", "Alert rules")
+    person.pick("cluster", str(cluster))
+    person.filter()
+    person.click_under("All rows", f"{name} rule")
+    person.send("Save", threshold="7")
+    person.see_refusal("which is past its threshold of 7")
+    person.send("Save", clears_at="6")
+    person.see("h1", "Alert rules")
+    person.open(f"/alerts/rules/?cluster={cluster}")
+    person.click_under("All rows", f"Delete {name} rule")
+    person.press("Delete alert rule", note=f"{name} rule is deleted.", within="main form")
+
+
+def channels(person: Person, world: World) -> None:
+    cluster, name = world["spare"], f"{world['name']}-hook"
+    fields = {"name": name, "url": "http://127.0.0.1:9/other"}
+    person.submit(f"/alerts/channels/new/{cluster}", fields, "Add")
+    person.see("#new-secret", "whsec_")
+    person.copy()
+    person.click(f"New secret for {name}")
+    person.see("#new-secret", "whsec_")
+    person.copy()
+    person.click(name)
+    person.send("Save", alive_every_s="3600")
+    person.see("h1", "Channels")
+    person.press(f"Test {name}", note=f"A test is on its way to {name}.")
+    person.open("/alerts/deliveries/")
+    person.pick("channel", str(world["alert_channel"]))
+    person.filter()
+    person.see("main tbody", "the receiver answered 500")
+    person.press("Send again", note="It is sent again.")
+    person.open("/alerts/channels/")
+    person.click(f"Delete {name}")
+    person.press("Delete channel", note=f"{name} is deleted.", within="main form")

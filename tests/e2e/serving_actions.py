@@ -6,10 +6,10 @@ import httpx
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-from runtime.protocol.control import CoordinatorReport
 from tests.e2e.inventory_actions import on_phone, theme_of
 from tests.e2e.person import Person
 from tests.helixweb.chat_double import ChatDouble
+from tests.helixweb.process_doubles import REPORT
 from tests.waiting import PATIENCE_S
 
 World = dict[str, Any]
@@ -144,8 +144,7 @@ def follow_links(person: Person, world: World) -> None:
     person.see("#live-links", "even if links are slow")
     person.click("Follow measured links")
     person.until(lambda: "even if links are slow" not in person.look(CONTENT, "#live-links"))
-    person.click("Count with measured rates in the next plan")
-    person.see("[role=status].note-box", "1 measured rate counts")
+    person.press("Count with measured rates in the next plan", note="1 measured rate counts")
 
 
 def watch(person: Person, world: World) -> None:
@@ -179,12 +178,8 @@ def watch(person: Person, world: World) -> None:
 
 def tell(person: Person, world: World) -> bool:
     """As the coordinator does every second: what is not told again is soon shown as unknown."""
-    report = CoordinatorReport(
-        generation=1, serving=True, window_s=10.0, requests_running=77, requests_waiting=3,
-        requests_total=400, requests_failed_total=0, requests_rejected_total=0,
-        prompt_tokens_total=90_000, output_tokens_total=50_000, prompt_tokens_per_s=60.0,
-        output_tokens_per_s=123.0,
-    )  # fmt: skip
+    numbers = {"requests_running": 77, "requests_waiting": 3, "output_tokens_per_s": 123.0}
+    report = REPORT.model_copy(update=numbers)
     answer = httpx.post(
         f"{person.base_url}/api/v1/coordinator/report",
         json=report.model_dump(mode="json"),
@@ -249,8 +244,7 @@ def stop_and_deploy(person: Person, world: World) -> None:
     person.see("#deployment-status", "stopping")
     person.open(f"/plans/{world['run']}/")
     person.click("Options…", within="#deploy")
-    person.fill("max_queued_requests", "7")
-    person.click("Deploy this plan")
+    person.send("Deploy this plan", max_queued_requests="7")
     person.see("#deployment-status", "deploying")
     options = "Options and revisions"
     person.unfold(options, within="main", css="#ran", words="at most 7")

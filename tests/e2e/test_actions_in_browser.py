@@ -10,8 +10,6 @@ import httpx
 import pytest
 from selenium import webdriver
 
-from tests.e2e.addresses import FOR_PEOPLE, names_of
-from tests.e2e.alert_actions import act_on_alerts
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.inventory_actions import (
     act_in_settings,
@@ -22,8 +20,9 @@ from tests.e2e.inventory_actions import (
     find_profiles_out,
     take_the_serving_cluster_down,
 )
+from tests.e2e.pages import FOR_PEOPLE, names_of
 from tests.e2e.person import Person, look_like
-from tests.e2e.planning_actions import act_on_plans
+from tests.e2e.planning_actions import act_on_alerts, act_on_plans
 from tests.e2e.serving_actions import act_on_what_serves
 from tests.e2e.site_world import PASSWORD
 from tests.helixweb.chat_double import ChatDouble

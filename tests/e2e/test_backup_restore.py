@@ -16,6 +16,7 @@ import pytest
 from psycopg import sql
 
 from tests.e2e import blank_database
+from tests.e2e.servers import PostgresServer
 from tests.programs import helixweb, run_python
 
 PASSPHRASE = "correct horse battery staple"
@@ -35,15 +36,28 @@ def lived_in(blank_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     blank_database.put(blank_sqlite, data)
     world = ("-m", "tests.e2e.in_site", "tests.e2e.site_world", "home", "http://127.0.0.1:9")
     run_python(*world, environ={"HELIX_DATA_DIR": str(data)})
-    with sqlite3.connect(data / "helixweb.sqlite3") as database:
-        # Numbers that were given are not given again, so the last of them must be kept as well.
-        database.execute(
-            "DELETE FROM common_event WHERE id > (SELECT max(id) FROM common_event) - 2"
-        )
-    database.close()
+    # Numbers that were given are not given again, so the last of them must be kept as well.
+    change(data, "DELETE FROM common_event WHERE id > (SELECT max(id) FROM common_event) - 2")
     (data / "coordinator").mkdir()
     (data / "coordinator" / "identity.json").write_text('{"credential": "hush"}')
     return data
+
+
+def change(data: Path, statement: str) -> None:
+    with sqlite3.connect(data / "helixweb.sqlite3") as database:
+        database.execute(statement)
+    database.close()
+
+
+@pytest.fixture
+def data(lived_in: Path, tmp_path: Path) -> Path:
+    """A copy of that folder."""
+    return Path(shutil.copytree(lived_in, tmp_path / "data"))
+
+
+@pytest.fixture
+def here(data: Path) -> dict[str, str]:
+    return {"HELIX_DATA_DIR": str(data)}
 
 
 def content_of_sqlite(path: Path) -> dict[str, list[Any]]:
@@ -98,15 +112,11 @@ def content_of_postgres(url: str) -> dict[str, list[Any]]:
 @pytest.mark.postgres
 @pytest.mark.long
 def test_over_sqlite_postgresql_and_back_nothing_is_lost(
-    lived_in: Path, tmp_path: Path, postgres_url: str
+    lived_in: Path, tmp_path: Path, postgres: PostgresServer
 ) -> None:
     (tmp_path / "passphrase").write_text(PASSPHRASE + "\n")
     seal = ("--passphrase-file", str(tmp_path / "passphrase"))
-    server = postgres_url.rpartition("/")[0]
-    with psycopg.connect(postgres_url, autocommit=True) as database:
-        for name in ("restored_one", "restored_two"):
-            database.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    first, second = f"{server}/restored_one", f"{server}/restored_two"
+    first, second = map(postgres.make_database, ("restored_one", "restored_two"))
 
     saved = told("backup", f"{tmp_path}/a.helix", *seal, environ={"HELIX_DATA_DIR": str(lived_in)})
     assert saved["rows"] > 100
@@ -149,10 +159,9 @@ def _within_rows(path: Path) -> int:
 
 
 @pytest.mark.e2e
-def test_a_site_is_put_back_whole_or_stays_as_it_is(lived_in: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(lived_in, data)
-    here = {"HELIX_DATA_DIR": str(data)}
+def test_a_site_is_put_back_whole_or_stays_as_it_is(
+    lived_in: Path, data: Path, here: dict[str, str], tmp_path: Path
+) -> None:
     kept = f"{tmp_path}/kept/"
     for _ in range(2):
         saved = told("backup", kept, environ=here)
@@ -182,20 +191,15 @@ def test_a_site_is_put_back_whole_or_stays_as_it_is(lived_in: Path, tmp_path: Pa
 
 @pytest.mark.e2e
 def test_a_file_that_cannot_be_put_back_leaves_the_whole_site_as_it_is(
-    lived_in: Path, tmp_path: Path
+    data: Path, here: dict[str, str], tmp_path: Path
 ) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(lived_in, data)
-    here = {"HELIX_DATA_DIR": str(data)}
     (data / "uploads").mkdir()
     (data / "uploads" / "kept").touch()
     told("backup", f"{tmp_path}/a.helix", environ=here)
     shutil.rmtree(data / "uploads")
     (data / "uploads").touch()  # in the way of the folder
     (data / "secret_key").write_text("of the site that is there now")
-    with sqlite3.connect(data / "helixweb.sqlite3") as database:
-        database.execute("UPDATE auth_user SET first_name = 'Later'")
-    database.close()
+    change(data, "UPDATE auth_user SET first_name = 'Later'")
     now = content_of_sqlite(data / "helixweb.sqlite3")
 
     helixweb("restore", f"{tmp_path}/a.helix", "--force", environ=here, expect=1)
@@ -204,17 +208,13 @@ def test_a_file_that_cannot_be_put_back_leaves_the_whole_site_as_it_is(
 
 
 @pytest.mark.e2e
-def test_a_site_that_runs_is_not_replaced(lived_in: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(lived_in, data)
-    here = {"HELIX_DATA_DIR": str(data)}
+def test_a_site_that_runs_is_not_replaced(data: Path, here: dict[str, str], tmp_path: Path) -> None:
     told("backup", f"{tmp_path}/a.helix", environ=here)
-    with sqlite3.connect(data / "helixweb.sqlite3") as database:
-        database.execute(
-            "INSERT INTO operations_pulse (host, process_id, version, at) "
-            "VALUES ('here', 1, '1', datetime('now', '+1 hour'))"  # heard however slow the machine
-        )
-    database.close()
+    change(
+        data,
+        "INSERT INTO operations_pulse (host, process_id, version, at) "
+        "VALUES ('here', 1, '1', datetime('now', '+1 hour'))",  # heard however slow the machine
+    )
     refused = helixweb("restore", f"{tmp_path}/a.helix", "--force", environ=here, expect=5)
     assert "stop it first" in refused.stderr
     assert "try again in 15 s" in refused.stderr

@@ -9,7 +9,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 import pytest
@@ -42,11 +42,11 @@ class Scenario:
 
     name: str
     strike: Callable[[ChaosCluster], None]
-    heal: Callable[[ChaosCluster], None]
-    lasts_s: float
     seed: int
     kind: str
     has_way: bool  # whether requests can go around what is struck
+    heal: Callable[[ChaosCluster], None] = field(default=lambda cluster: None)
+    lasts_s: float = 0.0
     ends: str | None = None  # the node whose process makes place for another
 
 
@@ -54,7 +54,6 @@ class Scenario:
 class Outcome:
     scenario: Scenario
     streams: tuple[Stream, ...]
-    struck_s: float
     noticed_s: float | None  # after the strike; None: not at all
     gap_s: float  # the longest wait for a token of those that ran when it struck
     # The same minus an undisturbed prefill of that length; None: prefills were not measured.
@@ -86,26 +85,21 @@ def load(cluster: ChaosCluster) -> Load:
 
 
 def killed(node: str, seed: int = 1) -> Scenario:
-    return Scenario(
-        name=f"{node} killed",
-        strike=lambda cluster: cluster.kill(node),
-        heal=lambda cluster: None,
-        lasts_s=0.0,
-        seed=seed,
-        kind="killed",
-        has_way=node != HUB,
-        ends=node,
-    )
+    return ended(node, "killed", ChaosCluster.kill, seed=seed)
 
 
 def told_to_end(node: str, seed: int = 1) -> Scenario:
+    return ended(node, "told to end", ChaosCluster.tell_to_end, seed=seed)
+
+
+def ended(
+    node: str, kind: str, strike: Callable[[ChaosCluster, str], None], *, seed: int
+) -> Scenario:
     return Scenario(
-        name=f"{node} told to end",
-        strike=lambda cluster: cluster.tell_to_end(node),
-        heal=lambda cluster: None,
-        lasts_s=0.0,
+        name=f"{node} {kind}",
+        strike=lambda cluster: strike(cluster, node),
         seed=seed,
-        kind="told to end",
+        kind=kind,
         has_way=node != HUB,
         ends=node,
     )
@@ -177,7 +171,6 @@ async def _run(cluster: ChaosCluster, load: Load, scenario: Scenario) -> Outcome
     return Outcome(
         scenario=scenario,
         streams=tuple(streams),
-        struck_s=struck_s,
         noticed_s=min(
             (at - struck_unix_s for at, _ in cluster.losses() if at >= struck_unix_s),
             default=None,

@@ -1,6 +1,12 @@
-"""charts.js with Plotly in a real browser: what is painted when, where, and with how much room."""
+"""Scripts in a real browser: charts.js with Plotly, what is painted when, where, with how much room
+and of which names; and what a page does that is refused its event stream."""
 
+import copy
 import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +15,10 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.answering import QuietHandler, answering
+from tests.e2e.person import Person
+from tests.helixweb.conftest import TINY_PROBLEM
+from tests.helixweb.test_charts import charts_of
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.browser
@@ -129,3 +139,118 @@ def test_long_names_of_nodes_have_room_beside_their_bars(
         ".filter((label) => label.getBoundingClientRect().left < chart.left).length"
     )
     assert cut == 0
+
+
+NAME = '<img src=x onerror="window.taken=1"><a href="javascript:window.taken=1">tower</a>'
+# Plotly makes links and styled spans of what it takes for markup; ours has neither.
+TAKEN = """
+return [...document.querySelectorAll(".chart a, .chart img:not([src^=data]), [onerror], [onclick]")]
+  .map((element) => element.outerHTML).concat(window.taken ? ["it ran"] : []);
+"""
+SHOWN = "return document.body.textContent.includes('<img src=x')"
+
+
+def test_no_name_is_markup_in_a_chart_that_is_drawn(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    charts = charts_of(copy.deepcopy(TINY_PROBLEM), name=NAME)
+    figures = {f"chart-{number}": chart.figure for number, chart in enumerate(charts.values())}
+    open_page(browser, tmp_path, figures, apart_px=0)
+    assert browser.execute_script(TAKEN) == []
+    assert browser.execute_script(SHOWN), "names are to be seen, as text"
+
+
+ROOT = Path(__file__).resolve().parents[2]
+SHELL = ROOT / "static" / "js" / "shell.js"
+OF_SCRIPTS = {"drawn"}  # what scripts tell each other
+# What parts of pages wait for, in templates and in scripts.
+AWAITED = sorted(
+    {
+        kind
+        for source in (*ROOT.glob("templates/**/*.html"), *ROOT.glob("static/js/*.js"))
+        for kind in re.findall(r"helix:([a-z-]+)", source.read_text())
+    }
+    - OF_SCRIPTS
+)
+COME_AGAIN_S = 20
+# Its pauses are noted, and over at once.
+WATCHING = b"""<!doctype html><html lang="en"><head><title>A page</title><script>
+const plain = window.setTimeout;
+window.paused = [];
+window.setTimeout = (run, ms) => { paused.push(ms); return plain(run, 10); };
+window.came = [];
+for (const kind of AWAITED) document.addEventListener(`helix:${kind}`, () => came.push(kind));
+</script></head><body>
+<span id="live" data-live="Live" data-reconnecting="Reconnecting" data-paused="Paused"
+  data-too-many="Too many open pages" data-logged-out="Logged out" hidden></span>
+<main data-topics="cluster:1"></main><script src="/shell.js"></script></body></html>"""
+WATCHING = WATCHING.replace(b"AWAITED", json.dumps(AWAITED).encode())
+
+
+class Site(ThreadingHTTPServer):
+    """`is_full`: whoever looks has as many streams open as they may."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.is_full = True
+        self.over = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(QuietHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        if not self.path.startswith("/events"):
+            is_page = self.path == "/"
+            kind, content = ("html", WATCHING) if is_page else ("javascript", SHELL.read_bytes())
+            self.answer(200, content, f"text/{kind}")
+        elif self.server.is_full:
+            self.answer(429, b"too many", "text/plain", Retry_After=str(COME_AGAIN_S))
+        elif "topics=" not in self.path:
+            self.answer(400, b"which topics?", "text/plain")
+        else:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(b"retry: 2000\n\n")
+            for kind in AWAITED:
+                self.wfile.write(f"event: {kind}\ndata: {{}}\n\n".encode())
+            self.wfile.flush()
+            self.server.over.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def site(browser: webdriver.Chrome) -> Iterator[Site]:
+    """The browser leaves it at the end."""
+    with answering(Site()) as made_up:
+        yield made_up
+        browser.get("about:blank")
+        made_up.over.set()
+
+
+def test_a_page_of_too_many_says_so_and_asks_again_when_the_site_says(
+    browser: webdriver.Chrome, site: Site
+) -> None:
+    person = Person(browser, site.url)
+    person.open("/")
+    person.see("#live", "Too many open pages")
+    site.is_full = False
+    person.see("#live", "Live")
+    first, *later = browser.execute_script("return window.paused")
+    assert 3000 <= first <= 4000
+    assert later, "it has not waited again"
+    assert all(1000 * COME_AGAIN_S <= pause <= 4000 * COME_AGAIN_S / 3 for pause in later)
+
+
+def test_every_event_that_a_part_of_a_page_waits_for_reaches_it(
+    browser: webdriver.Chrome, site: Site
+) -> None:
+    site.is_full = False
+    person = Person(browser, site.url)
+    person.open("/")
+    person.see("#live", "Live")
+    person.until(lambda: AWAITED[-1] in browser.execute_script("return window.came"))
+    assert sorted(browser.execute_script("return window.came")) == AWAITED

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.control_plane import ControlPlane
-from tests.e2e.day_of_work import Person
 from tests.e2e.event_reader import EventReader
 from tests.e2e.joined_doubles import JoinedDoubles
 from tests.e2e.servers import PostgresServer, RedisServer
@@ -31,11 +30,9 @@ UNFINISHED = {"queued", "running"}
 class Day:
     """A site with a cluster to work on, whose processes have joined, and somebody who looks on."""
 
-    def __init__(self, plane: ControlPlane, stack: ExitStack, *, dice: random.Random) -> None:
+    def __init__(self, plane: ControlPlane, stack: ExitStack) -> None:
         self.plane = plane
-        self.dice = dice
-        self.person = Person(plane.url, key=plane.key, dice=dice)
-        stack.callback(self.person.close)
+        self.person = plane.person
         self.cluster = self.person.import_cluster(TINY_PROBLEM, name="work")
         self.other = self.person.import_cluster(TINY_PROBLEM, name="other")
         self.model = self.person.give_checkpoint("tiny-llama", "/models/tiny-llama")
@@ -47,7 +44,7 @@ class Day:
 
     def round(self) -> None:
         """Edits, a plan, and it or an earlier one put to work."""
-        person, dice = self.person, self.dice
+        person, dice = self.person, self.person.dice
         for _ in range(3):
             person.edit(self.cluster)
         person.add_node(self.other)
@@ -159,9 +156,8 @@ def work_under_fire(day: Day, *, kills: int, seed: int, mean_s: float) -> str:
 
 
 def test_a_hundred_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    with ControlPlane.running(tmp_path) as plane, ExitStack() as stack:
-        day = Day(plane, stack, dice=random.Random(5))
-        print(work_under_fire(day, kills=100, seed=5, mean_s=3.0))
+    with ControlPlane.running(tmp_path, seed=5) as plane, ExitStack() as stack:
+        print(work_under_fire(Day(plane, stack), kills=100, seed=5, mean_s=3.0))
 
 
 @pytest.mark.postgres
@@ -170,7 +166,6 @@ def test_a_hundred_kills_of_postgresql_and_redis_too_lose_and_repeat_nothing(
     tmp_path: Path, postgres: PostgresServer, redis: RedisServer
 ) -> None:
     services = {"DATABASE_URL": postgres.url, "REDIS_URL": redis.url}
-    running = ControlPlane.running(tmp_path, servers=[postgres, redis], **services)
+    running = ControlPlane.running(tmp_path, servers=[postgres, redis], seed=7, **services)
     with running as plane, ExitStack() as stack:
-        day = Day(plane, stack, dice=random.Random(7))
-        print(work_under_fire(day, kills=100, seed=7, mean_s=3.0))
+        print(work_under_fire(Day(plane, stack), kills=100, seed=7, mean_s=3.0))

@@ -4,8 +4,6 @@ A real site, coordinator and two agents on loopback. The hub stops in the middle
 it is told to go on, so that what is killed is killed in the middle of a fetch.
 """
 
-import copy
-import random
 import shlex
 import shutil
 import signal
@@ -23,8 +21,6 @@ from helixweb.demo.processes import Running, free_port
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from tests.e2e.control_plane import ControlPlane
-from tests.e2e.day_of_work import Person
-from tests.helixweb.conftest import TINY_PROBLEM
 from tests.runtime.hub_server import HubServer, hub_server
 from tests.shaped_links.network import cabled, require_shaping
 from tests.waiting import PATIENCE_S, until
@@ -44,20 +40,10 @@ SMALL_DISK = "ulimit -f 1024"  # KiB of each file: fewer than a matrix has
 class World:
     """A cluster of two nodes of which none has the model."""
 
-    def __init__(self, plane: ControlPlane, person: Person, folder: Path) -> None:
-        self.plane, self.person, self._folder = plane, person, folder
-        problem = copy.deepcopy(TINY_PROBLEM)
-        problem["model"]["num_layers"] = LAYERS
-        problem["compute_profiles"]["big"]["tokens_per_s"] = [
-            100.0,
-            99.0,
-            98.0,
-        ]  # one node suffices
-        node = {"region": "home", "compute_profile": "big"}
-        problem["nodes"] = [{"name": name, **node} for name in NODES]
-        problem["network"]["links"] = []
-        self.cluster = person.import_cluster(problem, name="fetching")
-        self._model = person.give_checkpoint("tiny-llama", NAME)
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane, self.person, self._folder = plane, plane.person, folder
+        self.cluster = self.person.import_small_cluster("fetching", NODES, layers=LAYERS)
+        self._model = self.person.give_checkpoint("tiny-llama", NAME)
         self.port = free_port()
 
     def start_coordinator(self) -> Running:
@@ -90,9 +76,7 @@ class World:
                 ] == ["online"] * count,
                 "all are online",
             )  # fmt: skip
-        run = self.person.start_plan(self.cluster, self._model, time_limit_s=2)
-        self.person.deploy(self.cluster, self.person.await_end(run)["plan"])
-        return self.person.deployments[-1]
+        return self.person.deploy_a_plan(self.cluster, self._model)
 
     def assignment(self, name: str) -> dict[str, Any]:
         """What the site says of a node's part in the deployment."""
@@ -147,12 +131,9 @@ def hub(original: Path) -> Iterator[HubServer]:
 
 @pytest.fixture
 def world(tmp_path: Path, hub: HubServer) -> Iterator[World]:
-    with ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane.running(tmp_path, HF_ENDPOINT=hub.url))
+    with ControlPlane.running(tmp_path, HF_ENDPOINT=hub.url) as plane, ExitStack() as stack:
         stack.callback(hub.answering.set)
-        person = Person(plane.url, key=plane.key, dice=random.Random(1))
-        stack.callback(person.close)
-        yield World(plane, person, tmp_path)
+        yield World(plane, tmp_path)
 
 
 def test_a_fetch_outlives_its_site_and_a_full_disk_and_is_shared_later(

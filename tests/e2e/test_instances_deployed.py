@@ -3,12 +3,10 @@ coordinator, and on when an instance is killed."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from helixweb.demo import local_cluster
@@ -17,7 +15,7 @@ from helixweb.demo.scenario import PATIENCE_S, Scenario, answers_ok
 from helixweb.demo.site import Site
 from runtime.models.config import read_config
 from runtime.profiler.main import model_numbers
-from tests.e2e.browsed_site import scenario_in
+from tests.e2e.browsed_site import children_with, scenario_in
 
 WHOLE, HALVES = ("left", "right"), ("lower", "upper")
 NODES = tuple(
@@ -170,20 +168,8 @@ def ask(scenario: Scenario, http: httpx.Client) -> httpx.Response:
     return answer
 
 
-def servers_of(scenario: Scenario, node: str) -> list[psutil.Process]:
-    agent = psutil.Process(scenario.nodes[node].process.pid)
-    return [child for child in agent.children() if "serve" in command_of(child)]
-
-
-def command_of(process: psutil.Process) -> list[str]:
-    """None of one that has ended, whether somebody has asked how or not."""
-    with suppress(psutil.NoSuchProcess):
-        return process.cmdline()
-    return []
-
-
 def kill_instance(scenario: Scenario, node: str) -> int:
-    (server,) = servers_of(scenario, node)
+    (server,) = children_with(scenario.nodes[node], " serve ")
     server.kill()
     return server.pid
 
@@ -192,7 +178,9 @@ def was_restarted(
     scenario: Scenario, site: Site, deployment_id: int, node: str, killed: int
 ) -> bool:
     """Another process runs, and its phases say that it was not ready in between."""
-    if {server.pid for server in servers_of(scenario, node)} - {killed} == set():
+    if {server.pid for server in children_with(scenario.nodes[node], " serve ")} - {
+        killed
+    } == set():
         return False
     rows = site.get(f"deployments/{deployment_id}/timeline/")["rows"]
     phases = [word for row in rows if node in row for word in row]

@@ -4,11 +4,8 @@ A real agent, killed again and again; its stage acts as an emulated node. Its da
 once: then the name is another machine's until a person removes the old row.
 """
 
-import copy
-import random
 import shutil
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,6 @@ from runtime.protocol.emulation import Emulation
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.day_of_work import Person
 from tests.e2e.joined_doubles import JoinedDoubles
-from tests.helixweb.conftest import TINY_PROBLEM
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
@@ -82,21 +78,12 @@ def _emulation() -> Emulation:
     )
 
 
-def _problem() -> dict[str, Any]:
-    """The tower alone, with a model that fits it."""
-    problem = copy.deepcopy(TINY_PROBLEM)
-    problem["model"]["num_layers"] = _LAYERS
-    problem["nodes"] = [node for node in problem["nodes"] if node["name"] == NODE]
-    problem["network"]["links"] = []
-    return problem
-
-
 class Site:
     """A cluster of the one machine and a coordinator, as a person sees it."""
 
     def __init__(self, person: Person) -> None:
         self.person = person
-        self.cluster = person.import_cluster(_problem(), name="one")
+        self.cluster = person.import_small_cluster("one", [NODE], layers=_LAYERS)
         self.model = person.give_checkpoint("tiny-llama", "/models/tiny-llama")
 
     def token(self, role: str) -> str:
@@ -107,26 +94,14 @@ class Site:
         (row,) = self.person.rows("nodes/", cluster=self.cluster)
         return row
 
-    def deploy(self) -> int:
-        run = self.person.start_plan(self.cluster, self.model, time_limit_s=2)
-        self.person.deploy(self.cluster, self.person.await_end(run)["plan"])
-        return self.person.deployments[-1]
-
     def assignments(self, deployment: int) -> list[tuple[int, str]]:
         rows = self.person.look(f"deployments/{deployment}/")["assignments"]
         return [(row["node"], row["phase"]) for row in rows]
 
 
-@pytest.fixture
-def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    with ControlPlane.running(tmp_path) as running:
-        yield running
-
-
-def test_twenty_rejoins_leave_one_node(plane: ControlPlane, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        person = Person(plane.url, key=plane.key, dice=random.Random(1))
-        stack.callback(person.close)
+def test_twenty_rejoins_leave_one_node(tmp_path: Path) -> None:
+    with ControlPlane.running(tmp_path) as plane, ExitStack() as stack:
+        person = plane.person
         site = Site(person)
         tokens = {"coordinator": site.token("coordinator")}
         stack.enter_context(JoinedDoubles(plane.url, tokens=tokens))
@@ -134,7 +109,7 @@ def test_twenty_rejoins_leave_one_node(plane: ControlPlane, tmp_path: Path) -> N
         machine.start(f"--token={site.token('node')}")
         until(lambda: site.node()["state"] == "online", "the node is online")
         first = site.node()
-        deployment = site.deploy()
+        deployment = person.deploy_a_plan(site.cluster, site.model)
         person.await_ready(deployment)
 
         for _ in range(REJOINS):

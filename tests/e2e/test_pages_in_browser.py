@@ -16,10 +16,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.e2e.addresses import ANSWERS, FOR_PEOPLE, names_of
 from tests.e2e.browsed_site import BrowsedSite
 from tests.e2e.chromium import picture_of_page
-from tests.e2e.pages import EMPTY, LARGE, PAGES
+from tests.e2e.pages import ANSWERS, EMPTY, FOR_PEOPLE, LARGE, PAGES, names_of
 from tests.e2e.person import Person, be_wide, look_like
 from tests.waiting import PATIENCE_S
 

@@ -4,10 +4,12 @@ Four unequal nodes on this machine compute the stages with vLLM, whose Python HE
 names.
 """
 
+import json
 import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,15 @@ from selenium import webdriver
 
 from helixweb.charts.chart import bytes_text
 from helixweb.demo.local_cluster import LocalNode
-from helixweb.demo.processes import Processes
+from helixweb.demo.processes import Processes, free_port
+from helixweb.demo.site import wait_until
 from runtime.checkpoints.safetensors_header import read_entries
 from runtime.checkpoints.tensor_holders import SINGLE_FILE
-from tests.e2e.local_machines import LocalMachines
 from tests.e2e.person import Person
 from tests.e2e.smollm import quantized_smollm
 from tests.e2e.walk_by_clicks import LAST, walk_to_an_answer
 from tests.installed import require
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 VLLM_PYTHON = os.environ.get("HELIX_TEST_VLLM_PYTHON", "")
@@ -36,6 +39,56 @@ NODES = tuple(
 )  # fmt: skip
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser, pytest.mark.long]
+
+
+class LocalMachines:
+    """`helixweb up`, and one `helix-agent join` for each of `members` with these `options`."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        folder: Path,
+        checkpoint: Path,
+        members: Sequence[LocalNode],
+        options: Sequence[str],
+    ) -> None:
+        self.nodes = [member.name for member in members]
+        self.checkpoint = str(checkpoint)
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.data = folder / "site"
+        self._processes = processes
+        self._folder = folder
+        self._members = members
+        self._options = options
+
+    def start_site(self) -> str:
+        command = [
+            sys.executable, "-m", "helixweb.command_line", "up", "--json",
+            "--data", str(self.data), "--port", self.url.rpartition(":")[2],
+            "--coordinator-port", str(free_port()),
+        ]  # fmt: skip
+        log = self._processes.start("up", command).child.log
+        assert log is not None
+        wait_until(
+            "the site is up",
+            lambda: '"login_link"' in log.read_text(),
+            timeout_s=PATIENCE_S,
+            check_alive=self._processes.check_alive,
+        )
+        (line,) = [line for line in log.read_text().splitlines() if '"login_link"' in line]
+        link: str = json.loads(line)["login_link"]
+        return link
+
+    def join(self, token: str) -> None:
+        for member in self._members:
+            command = [
+                sys.executable, "-m", "runtime.agent.join", "join", self.url, "--token", token,
+                "--name", member.name, "--data-dir", str(self._folder / member.name),
+                "--memory", str(member.memory_bytes),
+                "--relative-speed", str(member.relative_speed), "--shutdown-grace", "1",
+                *self._options,
+            ]  # fmt: skip
+            self._processes.start(member.name, command)
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.servers import PostgresServer
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -21,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ],
 )
 def test_ten_thousand_requests_do_not_break_the_rest_api_on_postgresql(
-    postgres_url: str, tmp_path: Path, part: str
+    postgres: PostgresServer, tmp_path: Path, part: str
 ) -> None:
     done = subprocess.run(
         [
@@ -30,7 +32,7 @@ def test_ten_thousand_requests_do_not_break_the_rest_api_on_postgresql(
             f"tests/helixweb/test_rest_fuzz.py::{part}",
         ],
         cwd=ROOT,
-        env={**os.environ, "DATABASE_URL": postgres_url, "HELIX_DATA_DIR": str(tmp_path)},
+        env={**os.environ, "DATABASE_URL": postgres.url, "HELIX_DATA_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=3600,

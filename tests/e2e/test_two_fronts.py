@@ -2,11 +2,9 @@
 
 import json
 import random
-import socket
-import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,7 +29,12 @@ WEIGHTS = {SOURCE: {"one": 1.0}, "one": {"two": 1.0}, "two": {SINK: 1.0}}
 def test_one_of_two_coordinators_may_die_at_any_moment(tmp_path: Path) -> None:
     dice = random.Random(3)
     prompts = [[dice.randrange(5, 260) for _ in range(40)] for _ in range(2)]
-    with two_fronts(tmp_path) as cluster, round_robin([*cluster.urls.values()]) as front:
+    with two_fronts(tmp_path) as cluster:
+        ports = [int(url.rpartition(":")[2]) for url in cluster.urls.values()]
+        balancer = f"http://127.0.0.1:{cluster.cabling.lay('clients', 'fronts', *ports)}"
+
+        def behind() -> int:
+            return cluster.cabling.listening("clients", "fronts")
 
         def ask(coordinator: str) -> list[Streaming]:
             url = cluster.urls[coordinator]
@@ -41,14 +44,14 @@ def test_one_of_two_coordinators_may_die_at_any_moment(tmp_path: Path) -> None:
         assert min(map(len, answers)) > 100, "they are long enough to be disturbed"
         while not all(most_pages(cluster, stage) for stage in STAGES):  # reported once a second
             assert [stream.answer() for stream in ask(COORDINATOR)] == answers
-        asked_again = clients_of(front, prompts[0], answers[0])
-        assert (asked_again, front.behind) == (0, 2)
+        asked_again = clients_of(balancer, prompts[0], answers[0])
+        assert (asked_again, behind()) == (0, 2)
 
         ours, theirs = ask(COORDINATOR), ask(OTHER)
         until(lambda: all(stream.token_ids for stream in (*ours, *theirs)), "all stream")
         cluster.kill_coordinator(OTHER)
-        asked_again = clients_of(front, prompts[0], answers[0])
-        assert (asked_again, front.behind) == (0, 1)
+        asked_again = clients_of(balancer, prompts[0], answers[0])
+        assert (asked_again, behind()) == (0, 1)
         assert [stream.answer() for stream in ours] == answers
         for stream, answer in zip(theirs, answers, strict=True):
             stream.thread.join()
@@ -79,15 +82,15 @@ def most_pages(cluster: ChaosCluster, stage: str) -> int:
     return max((told["kv_pages_used"] for told in cluster.stats(stage)), default=0)
 
 
-def clients_of(front: "RoundRobin", prompt: list[int], answer: list[int]) -> int:
+def clients_of(balancer: str, prompt: list[int], answer: list[int]) -> int:
     """A few are answered; how many had to ask again, as their coordinator died with them."""
     asked_again = 0
     for _ in range(4):
-        stream = Streaming(url=front.url, prompt=prompt, tokens=SHORT)
+        stream = Streaming(url=balancer, prompt=prompt, tokens=SHORT)
         stream.thread.join()
         if stream.error:
             asked_again += 1
-            stream = Streaming(url=front.url, prompt=prompt, tokens=SHORT)
+            stream = Streaming(url=balancer, prompt=prompt, tokens=SHORT)
         assert stream.answer() == answer[:SHORT]
     return asked_again
 
@@ -147,65 +150,3 @@ class Streaming:
                         self.token_ids += new_tokens(event)
         except httpx.TransportError as error:
             self.error = repr(error)
-
-
-class RoundRobin(socketserver.ThreadingTCPServer):
-    """What a load balancer does, and no more: each connection to the next that takes it.
-
-    One that refuses connections is dropped for good.
-    """
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, ports: list[int]) -> None:
-        self._ports = list(ports)
-        self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", 0), _Relay)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-    @property
-    def behind(self) -> int:
-        return len(self._ports)
-
-    def connect(self) -> socket.socket:
-        with self._lock:
-            while True:
-                port = self._ports.pop(0)
-                try:
-                    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
-                except ConnectionRefusedError:
-                    continue
-                self._ports.append(port)
-                return connection
-
-
-class _Relay(socketserver.BaseRequestHandler):
-    server: RoundRobin
-
-    def handle(self) -> None:
-        with self.server.connect() as target:
-            answering = threading.Thread(target=_copy, args=(target, self.request), daemon=True)
-            answering.start()
-            _copy(self.request, target)
-            answering.join()
-
-
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Until one of the two ends it."""
-    with suppress(OSError):
-        while part := source.recv(1 << 16):
-            target.sendall(part)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_WR)
-
-
-@contextmanager
-def round_robin(urls: list[str]) -> Iterator[RoundRobin]:
-    """In front of these."""
-    with RoundRobin([int(url.rpartition(":")[2]) for url in urls]) as front:
-        thread = threading.Thread(target=front.serve_forever, daemon=True)
-        thread.start()
-        yield front
-        front.shutdown()
-        thread.join()

@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import psutil
-import psycopg
 import pytest
 
 from helixweb.demo.processes import free_port
@@ -21,6 +20,7 @@ from helixweb.operations.asking import answers
 from tests.certificate import write_certificate
 from tests.e2e import blank_database
 from tests.e2e.event_reader import EventReader
+from tests.e2e.servers import PostgresServer, RedisServer
 from tests.programs import NO_SERVICES, ROOT, helixweb
 from tests.runtime.ended import has_ended
 from tests.shaped_links.network import require_shaping
@@ -151,12 +151,9 @@ def test_one_command_runs_a_site_that_mends_itself_and_ends_whole(tmp_path: Path
 @pytest.mark.redis
 @pytest.mark.long
 def test_two_variables_give_it_postgresql_and_redis(
-    tmp_path: Path, postgres_url: str, redis_url: str
+    tmp_path: Path, postgres: PostgresServer, redis: RedisServer
 ) -> None:
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE up_test")
-    database = postgres_url.rpartition("/")[0] + "/up_test"
-    services = {"DATABASE_URL": database, "REDIS_URL": redis_url}
+    services = {"DATABASE_URL": postgres.make_database("up_test"), "REDIS_URL": redis.url}
     with started(tmp_path / "data", services) as up:
         assert up.told["migrated"] > 0
         until(lambda: set(up.checks().values()) == {"ok"}, "all parts are well")

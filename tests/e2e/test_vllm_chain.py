@@ -20,6 +20,7 @@ from runtime.protocol.engines import Engine, EngineSettings
 from tests.e2e.chaos_cluster import ChaosCluster, Served, running_cluster
 from tests.e2e.chaos_load import Load, Stream
 from tests.e2e.smollm import smollm
+from tests.waiting import until
 
 VLLM_PYTHON = os.environ.get("HELIX_TEST_VLLM_PYTHON", "")
 pytestmark = [
@@ -129,16 +130,9 @@ async def _ask_while_stages_die(cluster: ChaosCluster, load: Load) -> list[Strea
         await asyncio.sleep(3)  # streams run through every node
         assert not asking.done()
         cluster.kill(node)
-        await _until_serving(cluster)
+        serving = "all stages serve again"
+        await asyncio.to_thread(until, lambda: not cluster.health()["silent_nodes"], serving)
     return await asking
-
-
-async def _until_serving(cluster: ChaosCluster) -> None:
-    async with asyncio.timeout(240):
-        while True:
-            await asyncio.sleep(0.5)
-            if not (await asyncio.to_thread(cluster.health))["silent_nodes"]:
-                return
 
 
 def _engine(folder: Path, node: str) -> str:

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from helixweb.demo.site import Site
 from helixweb.deployment.services.losses import is_served
 from planner.serialization import plan_from_dict
 from runtime.models.reference import chat_prompt, greedy_tokens
-from tests.e2e.browsed_site import scenario_in
+from tests.e2e.browsed_site import children_with, scenario_in
 from tests.e2e.person import Person
 from tests.waiting import PATIENCE_S
 
@@ -28,24 +28,6 @@ NODE_OF_RANKS = "tower"
 QUESTIONS = list(local_cluster.TINY.questions)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
-
-
-@pytest.fixture(
-    params=[
-        "sqlite-filesystem",
-        pytest.param(
-            "postgres-redis", marks=[pytest.mark.postgres, pytest.mark.redis, pytest.mark.long]
-        ),
-    ]
-)
-def services(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The only variables that differ between the two pairs."""
-    if request.param == "sqlite-filesystem":
-        return {}
-    return {
-        "DATABASE_URL": request.getfixturevalue("postgres_url"),
-        "REDIS_URL": request.getfixturevalue("redis_url"),
-    }
 
 
 @pytest.fixture
@@ -336,22 +318,13 @@ def ranks_are_processes_of_a_node(scenario: Scenario, site: Site, cluster_id: in
 
 
 def _stage_of(scenario: Scenario, node: str) -> psutil.Process:
-    agent = psutil.Process(scenario.nodes[node].process.pid)
-    (stage,) = [child for child in agent.children() if _command(child)[-2:] == ["runtime", "stage"]]
+    (stage,) = children_with(scenario.nodes[node], "runtime stage")
     return stage
 
 
 def _ranks_run_by(scenario: Scenario, node: str) -> int:
     """The stage itself, and its children that follow it."""
-    children = _stage_of(scenario, node).children()
-    return 1 + len([child for child in children if "spawn_main" in " ".join(_command(child))])
-
-
-def _command(process: psutil.Process) -> list[str]:
-    """None of one that has ended meanwhile."""
-    with suppress(psutil.NoSuchProcess):
-        return process.cmdline()
-    return []
+    return 1 + len(children_with(_stage_of(scenario, node), "spawn_main"))
 
 
 def _number(text: str) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tests.docs.console_world import make_shims
+from tests.docs.console_world import SHELL, make_shims, run_shell
 from tests.docs.pages import DOCS, ROOT, Block, blocks
 from tests.shaped_links.network import Namespaces, Side
 from tests.waiting import PATIENCE_S
@@ -76,17 +76,13 @@ class Machines:
 
     def once(self, command: str, side: Side) -> tuple[int, str]:
         """The exit status of a command that ends, and what it said."""
-        done = subprocess.run(
-            self._words(command, side),
+        done = run_shell(
+            command,
             cwd=self._folder / side,
             env=self._environment(side),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
+            inside=self._inside(side),
         )
-        return done.returncode, done.stdout
+        return done.status, done.said
 
     def until(self, command: str, side: Side, expected: list[str]) -> str:
         """Ask again until it says all of it."""
@@ -108,7 +104,7 @@ class Machines:
         log = self._folder / f"{side}.log"
         with log.open("wb") as said:
             process = subprocess.Popen(
-                self._words(f"exec {command}", side),
+                [*self._inside(side), *SHELL, f"exec {command}"],
                 cwd=self._folder / side,
                 env=self._environment(side),
                 stdout=said,
@@ -122,9 +118,8 @@ class Machines:
             time.sleep(0.2)
         return text
 
-    def _words(self, command: str, side: Side) -> list[str]:
-        inside = ["ip", "netns", "exec", self.network.names[side]]
-        return [*inside, "bash", "-euo", "pipefail", "-c", command]
+    def _inside(self, side: Side) -> list[str]:
+        return ["ip", "netns", "exec", self.network.names[side]]
 
     def _environment(self, side: Side) -> dict[str, str]:
         known = {key: value for key, value in os.environ.items() if not key.startswith("HELIX")}
