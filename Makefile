@@ -93,6 +93,7 @@ test-postgres: $(STAMP)
 soak: $(STAMP) $(VLLM)/.installed
 	@$(if $(TESTS),,$(MAKE) --no-print-directory test-vllm)
 	@HELIX_TEST_VLLM_PYTHON=$(abspath $(VLLM)/bin/python) $(BIN)/python -m pytest -s -m "$(LONG)" $(TESTS)
+	@$(if $(TESTS),,$(BIN)/python -m pytest -s -p tests.on_postgres -m fuzz tests/helixweb/test_rest_fuzz.py)
 
 docs: $(STAMP)
 	@$(BIN)/python -m sphinx -W -q -b html -d docs/_build/doctrees docs docs/_build/html

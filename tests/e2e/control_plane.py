@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 from helixweb.demo.processes import Processes, Running, free_port
 from helixweb.demo.scenario import web_command
+from helixweb.operations.asking import answers
 from tests.e2e.day_of_work import Person
 from tests.e2e.in_site import run_in_site
 from tests.e2e.servers import Server
@@ -121,10 +121,7 @@ class ControlPlane:
         return self._running[name].process.pid
 
     def is_up(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=30).is_success
-        except httpx.TransportError:
-            return False
+        return answers(f"{self.url}/readyz")
 
     def ask_database(self, module: str, *arguments: str) -> Any:
         """What `main` of a module of the tests returns in this site's environment."""

@@ -11,6 +11,16 @@ from helixweb.client.wire import read_events
 _TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
+def log_in(http: httpx.Client, link: str) -> None:
+    """By a one-time link, as its page does."""
+    form = http.get(link).text
+    found = _TOKEN.search(form)
+    assert found, form
+    content = {"csrfmiddlewaretoken": found.group(1)}
+    answer = http.post(link, data=content, headers={"Referer": str(http.base_url)})
+    assert answer.status_code == 302, answer.text
+
+
 class EventReader:
     """A context manager. `seen` are ids of events in the order they came; `is_open` once a stream
     was. After `silent_s` without an event it asks again, unless it was left."""
@@ -24,12 +34,7 @@ class EventReader:
         self._timeout = httpx.Timeout(30, read=silent_s)
         self._last_id = "0"
         self._http = httpx.Client(base_url=url, timeout=120)
-        form = self._http.get(login_link).text
-        found = _TOKEN.search(form)
-        assert found, form
-        content = {"csrfmiddlewaretoken": found.group(1)}
-        answer = self._http.post(login_link, data=content, headers={"Referer": url})
-        assert answer.status_code == 302, answer.text
+        log_in(self._http, login_link)
         self._topics = ",".join(topics)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._read, name="reader")

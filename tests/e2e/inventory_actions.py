@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 from selenium.webdriver.common.keys import Keys
 
+from tests.e2e.event_reader import log_in
 from tests.e2e.person import Person, look_like
 from tests.helixweb.conftest import TINY_PROBLEM
 from tests.waiting import PATIENCE_S
@@ -119,7 +120,8 @@ def users(person: Person, world: World) -> None:
     person.submit("/settings/users/", {"username": guest}, "Make a login link")
     person.see("#login-link", "/login/link/")
     person.copy()
-    log_in_elsewhere(person.base_url, link=person.text("#login-link"))
+    with httpx.Client(base_url=person.base_url, timeout=PATIENCE_S) as elsewhere:
+        log_in(elsewhere, httpx.URL(person.text("#login-link")).path)
     person.click(guest, within="main")
     person.press("Log out everywhere", note=f"{guest} is logged out.")
     person.click("Users", within="main nav")
@@ -132,16 +134,6 @@ def users(person: Person, world: World) -> None:
     person.submit(f"/clusters/{world['spare']}/access/", {"name": guest}, "Give")
     person.see("main tbody", guest)
     person.press(f"Take back viewer of {guest}", note="The role is taken back.")
-
-
-def log_in_elsewhere(base_url: str, *, link: str) -> None:
-    """As whoever was sent the link, in a browser of their own."""
-    with httpx.Client(base_url=base_url, timeout=PATIENCE_S) as browser:
-        path = httpx.URL(link).path
-        browser.get(path)
-        token = {"csrfmiddlewaretoken": browser.cookies["csrftoken"]}
-        answer = browser.post(path, data=token, headers={"Referer": base_url})
-        assert answer.status_code == 302, answer.text
 
 
 def groups(person: Person, world: World) -> None:

@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from helixweb.demo.processes import Running, free_port
+from helixweb.demo.scenario import answers_ok
 from runtime.models.config import read_config
 from runtime.models.tiny_checkpoint import TinySizes, make_tiny_checkpoint
 from tests.e2e.control_plane import ControlPlane
@@ -90,8 +90,7 @@ class World:
 
     def answers(self) -> bool:
         """True if the coordinator says that requests are served."""
-        answer = httpx.get(f"http://127.0.0.1:{self.port}/health", timeout=30)
-        return bool(answer.json()["status"] == "ok")
+        return answers_ok(f"http://127.0.0.1:{self.port}")
 
     def held_bytes(self, name: str) -> int:
         """Of the tensors that a node has whole."""

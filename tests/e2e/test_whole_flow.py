@@ -1,6 +1,5 @@
 """From login to a chat answer in a real browser, over real processes, on both pairs of services."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
+from openai import OpenAI
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
@@ -334,35 +333,24 @@ def _number(text: str) -> float:
 
 def stream_all(scenario: Scenario, key: str) -> list[list[int]]:
     """The token ids of all questions, streamed at once straight from the coordinator."""
+    url = f"{scenario.places.coordinator_url}/v1"
 
     def stream(question: str) -> list[int]:
-        body = {
-            "model": local_cluster.TINY.name,
-            "messages": [{"role": "user", "content": question}],
-            "temperature": 0,
-            "max_tokens": MAX_TOKENS,
-            "stream": True,
-            "return_token_ids": True,
-        }
-        ids: list[int] = []
-        with httpx.stream(
-            "POST",
-            f"{scenario.places.coordinator_url}/v1/chat/completions",
-            headers={"Authorization": f"Bearer {key}"},
-            json=body,
-            timeout=PATIENCE_S,
-        ) as response:
-            assert response.status_code == 200
-            lines = [line for line in response.iter_lines() if line.startswith("data: ")]
-        assert lines[-1] == "data: [DONE]"
-        for line in lines[:-1]:
-            chunk = json.loads(line.removeprefix("data: "))
-            assert "error" not in chunk, chunk
-            for choice in chunk["choices"]:
-                ids += choice.get("token_ids") or []
-        return ids
+        chunks = client.chat.completions.create(
+            model=local_cluster.TINY.name,
+            messages=[{"role": "user", "content": question}],
+            temperature=0,
+            max_tokens=MAX_TOKENS,
+            stream=True,
+            extra_body={"return_token_ids": True},
+        )
+        choices = [choice for chunk in chunks for choice in chunk.choices]
+        return [one for choice in choices for one in getattr(choice, "token_ids", None) or []]
 
-    with ThreadPoolExecutor(len(QUESTIONS)) as pool:
+    with (
+        OpenAI(base_url=url, api_key=key, timeout=PATIENCE_S, max_retries=0) as client,
+        ThreadPoolExecutor(len(QUESTIONS)) as pool,
+    ):
         return list(pool.map(stream, QUESTIONS))
 
 

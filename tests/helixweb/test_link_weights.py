@@ -10,14 +10,6 @@ from rest_framework.test import APIClient
 
 from helixweb.common.models import Event
 from helixweb.deployment import links, tasks
-from helixweb.deployment.links import (
-    FORGOTTEN_AFTER_S,
-    STALE_AFTER_S,
-    LiveLink,
-    counted_rate,
-    counted_rates,
-    live_links,
-)
 from helixweb.deployment.models import Deployment, Status
 from helixweb.inventory.models import Change, Coordinator, Link
 from helixweb.monitoring.models import MetricSample
@@ -57,8 +49,8 @@ class Serving:
         """Every node reports, the source of the link with `stats` of it."""
         source, target = self.ends
         for name, agent in self.joined.used_agents.items():
-            links = {target: stats} if name == source and stats else {}
-            changes = {"links": links, "uptime_s": uptime_s}
+            told = {target: stats} if name == source and stats else {}
+            changes = {"links": told, "uptime_s": uptime_s}
             stage = STATS.model_copy(update=changes).model_dump(mode="json")
             agent.beat(Phase.READY, generation=self.deployment.generation, stage=stage)
         tasks.tend_deployments()
@@ -150,18 +142,20 @@ def test_the_coordinators_report_tells_of_its_own_links(serving: Serving, api: A
         generation=serving.deployment.generation, links={name: slow(5e6)}
     )
     deployment = Deployment.unscoped.get(pk=serving.deployment.pk)
-    (link,) = live_links(deployment, now=deployment.created_at)
+    (link,) = links.live_links(deployment, now=deployment.created_at)
     assert link.ends == ("coordinator", name)
     assert link.stats.bandwidth_bytes_per_s == 5e6
 
 
-def link_of(stats: LinkStats, *, age_s: float = 0.0) -> LiveLink:
-    return LiveLink(source="a", target="b", stats=stats, age_s=age_s, planned_bytes_per_s=100.0)
+def link_of(stats: LinkStats, *, age_s: float = 0.0) -> links.LiveLink:
+    return links.LiveLink(
+        source="a", target="b", stats=stats, age_s=age_s, planned_bytes_per_s=100.0
+    )
 
 
 def test_a_rate_counts_if_it_was_seen_lately_on_a_full_link_or_is_more_than_planned() -> None:
     def counted(known: float | None = None, **stats: Any) -> float:
-        return counted_rate(link_of(LinkStats(**stats)), 100.0, known=known)
+        return links.counted_rate(link_of(LinkStats(**stats)), 100.0, known=known)
 
     fresh = {"bandwidth_age_s": 1.0, "bandwidth_is_floor": False}
     assert counted() == 100.0
@@ -171,14 +165,14 @@ def test_a_rate_counts_if_it_was_seen_lately_on_a_full_link_or_is_more_than_plan
     old = {"bandwidth_age_s": 100.0, "bandwidth_is_floor": False}
     assert counted(bandwidth_bytes_per_s=40.0, **old) == 100.0
     assert counted(30.0, bandwidth_bytes_per_s=40.0, **old) == 30.0
-    older = {"bandwidth_age_s": FORGOTTEN_AFTER_S + 1, "bandwidth_is_floor": False}
+    older = {"bandwidth_age_s": links.FORGOTTEN_AFTER_S + 1, "bandwidth_is_floor": False}
     assert counted(30.0, bandwidth_bytes_per_s=40.0, **older) == 100.0
 
 
 def test_a_link_at_the_edge_of_what_is_news_does_not_come_and_go() -> None:
     def counted(rate: float, known: float | None = None) -> list[float]:
         before = {} if known is None else {("a", "b"): known}
-        return list(counted_rates([link_of(slow(rate))], known=before).values())
+        return list(links.counted_rates([link_of(slow(rate))], known=before).values())
 
     assert counted(81.0) == []
     assert counted(79.0) == [79.0]
@@ -190,11 +184,11 @@ def test_what_a_node_told_before_it_fell_silent_grows_old(serving: Serving) -> N
     """Its last report says that the link was measured just then."""
 
     def counted(age_s: float) -> dict[tuple[str, str], float]:
-        return counted_rates([link_of(slow(40.0), age_s=age_s)], known={("a", "b"): 45.0})
+        return links.counted_rates([link_of(slow(40.0), age_s=age_s)], known={("a", "b"): 45.0})
 
     assert counted(1.0) == {("a", "b"): 40.0}
-    assert counted(STALE_AFTER_S) == {("a", "b"): 45.0}
-    assert counted(FORGOTTEN_AFTER_S) == {}
+    assert counted(links.STALE_AFTER_S) == {("a", "b"): 45.0}
+    assert counted(links.FORGOTTEN_AFTER_S) == {}
 
 
 def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard(
@@ -209,7 +203,7 @@ def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard
 
     def told() -> float | None:
         read = Deployment.unscoped.get(pk=deployment.pk)
-        (link,) = live_links(read, now=deployment.created_at)
+        (link,) = links.live_links(read, now=deployment.created_at)
         return link.stats.bandwidth_bytes_per_s
 
     assert told() == 3e6, "most is sent over it"
@@ -323,7 +317,7 @@ def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed
     source, target = serving.ends
     lines = Change.unscoped.filter(kind="link", name=f"{source} -> {target}", action="changed")
     serving.know("estimated", latency_s=0.5)
-    links = serving.links
+    known = serving.links
     Event.objects.all().delete()
     serving.tell(measured_only())
     (line,) = lines
@@ -333,9 +327,9 @@ def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed
     topic = f"cluster:{serving.deployment.cluster_id}"
     assert Event.objects.filter(topic=topic).exists(), "open pages hear of it"
     for rate, stays, count in ((5.2e6, 5e6, 1), (2e6, 2e6, 2)):
-        links.update(recorded_at=links[0].recorded_at - timedelta(minutes=1))
+        known.update(recorded_at=known[0].recorded_at - timedelta(minutes=1))
         serving.tell(measured_only(rate))
-        assert (lines.all().count(), links[0].bandwidth_bytes_per_s) == (count, stays)
+        assert (lines.all().count(), known[0].bandwidth_bytes_per_s) == (count, stays)
 
 
 def test_measurements_spare_what_people_imported_and_floors_lower_nothing(serving: Serving) -> None:

@@ -29,11 +29,6 @@ from helixweb.monitoring import simulated_traffic
 from helixweb.monitoring.history import latency_columns, points, roll_up, smallest_step_s
 from helixweb.monitoring.models import MetricRollup, MetricSample
 from helixweb.monitoring.moment import measured_rates
-from helixweb.monitoring.simulated_traffic import (
-    TrafficOptions,
-    TrafficRefused,
-    simulate_traffic,
-)
 from helixweb.planning.models import Plan
 from planner.domain.cluster import SINK, SOURCE
 from planner.serialization import plan_from_dict, problem_from_dict
@@ -272,9 +267,9 @@ def wall_clock() -> tuple[Callable[[], float], Callable[[float], None]]:
 
 def served(plan: Plan, begin: datetime = BEGIN, **options: Any) -> list[MetricSample]:
     clock, sleep = wall_clock()
-    written = simulate_traffic(
+    written = simulated_traffic.simulate_traffic(
         plan,
-        options=TrafficOptions(**options),
+        options=simulated_traffic.TrafficOptions(**options),
         clock=clock,
         sleep=sleep,
         now=lambda: begin + timedelta(seconds=clock()),
@@ -331,15 +326,15 @@ def test_lines_keep_saying_simulated_when_it_has_ended(browser: Client, plan: Pl
 
 def test_a_cluster_whose_coordinator_reports_is_left_alone(plan: Plan) -> None:
     bare_sample(plan.cluster, BEGIN, output=1.0).save()
-    with pytest.raises(TrafficRefused, match="is reporting"):
+    with pytest.raises(simulated_traffic.TrafficRefused, match="is reporting"):
         served(plan, duration_s=5)
 
 
 @pytest.mark.parametrize("key", ["share", "speed", "duration_s"])
 def test_options_out_of_range_are_refused(key: str) -> None:
     changed: dict[str, Any] = {key: 0.0}
-    with pytest.raises(TrafficRefused, match=key):
-        TrafficOptions(**changed)
+    with pytest.raises(simulated_traffic.TrafficRefused, match=key):
+        simulated_traffic.TrafficOptions(**changed)
 
 
 @pytest.mark.django_db

@@ -13,7 +13,6 @@ from helixweb.monitoring import services
 from helixweb.monitoring.history import points
 from helixweb.monitoring.models import MetricSample
 from helixweb.monitoring.node_samples import NodeSample, node_samples
-from helixweb.monitoring.services import keep_report
 from runtime.protocol.control import StageStats
 from tests.helixweb.metric_samples import bare_sample
 from tests.helixweb.process_doubles import HEARD, REPORT, STATS, FakeCluster
@@ -130,7 +129,7 @@ def keep(cluster: Cluster, at: datetime, **changes: Any) -> MetricSample | None:
 
 def heard(cluster: Cluster, at: datetime, **changes: Any) -> None:
     """A report of a coordinator, of which pages are to hear, too."""
-    keep_report(cluster_id=cluster.pk, report=report(**changes), node_stats={}, at=at)
+    services.keep_report(cluster_id=cluster.pk, report=report(**changes), node_stats={}, at=at)
 
 
 def test_a_coordinators_report_becomes_a_sample_and_a_frame_for_pages(

@@ -10,7 +10,6 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from helixweb.common import own_turns
-from helixweb.common.own_turns import MOST_WAITING, NotYourTurn, turn
 from helixweb.planning.models import Plan
 from tests.helixweb.looking import api_of
 
@@ -44,36 +43,36 @@ def test_what_one_person_asks_for_at_once_is_done_one_after_the_other_and_of_man
     lock = threading.Lock()
 
     def work() -> None:
-        with turn(1):
+        with own_turns.turn(1):
             assert lock.acquire(blocking=False)  # no other is within
             done.append(1)
             lock.release()
             at_work.release()
 
-    with turn(1):
+    with own_turns.turn(1):
         _, places = own_turns._TURNS[1]
-        for _ in range(MOST_WAITING):
+        for _ in range(own_turns.MOST_WAITING):
             spawn(work)
         until = time.monotonic() + WITHIN_S
         while places._value and time.monotonic() < until:
             time.sleep(0.001)
-        with pytest.raises(NotYourTurn), turn(1):
+        with pytest.raises(own_turns.NotYourTurn), own_turns.turn(1):
             pass
-        with turn(2):  # another user
+        with own_turns.turn(2):  # another user
             assert done == []
-    for _ in range(MOST_WAITING):
+    for _ in range(own_turns.MOST_WAITING):
         assert at_work.acquire(timeout=WITHIN_S)
-    assert len(done) == MOST_WAITING
+    assert len(done) == own_turns.MOST_WAITING
 
 
 @pytest.mark.usefixtures("impatient")
 def test_no_wait_is_for_ever_and_what_fails_gives_its_turn_back() -> None:
-    for _ in range(2 * MOST_WAITING):
-        with turn(1), pytest.raises(NotYourTurn), turn(1):
+    for _ in range(2 * own_turns.MOST_WAITING):
+        with own_turns.turn(1), pytest.raises(own_turns.NotYourTurn), own_turns.turn(1):
             pass
-        with pytest.raises(ZeroDivisionError), turn(1):
+        with pytest.raises(ZeroDivisionError), own_turns.turn(1):
             raise ZeroDivisionError
-    with turn(1):
+    with own_turns.turn(1):
         pass
 
 
@@ -93,7 +92,7 @@ def test_figures_comparisons_and_what_is_unmoved_wait_for_each_other(
         f"/plans/by-id/{plan.pk}/replan",
         f"/plans/new/fit?cluster={plan.cluster_id}&model={plan.model_id}",
     ]
-    with turn(user.pk):
+    with own_turns.turn(user.pk):
         for one in asked:
             refused = api.get(one)
             assert (refused.status_code, refused["Retry-After"]) == (429, "2"), one

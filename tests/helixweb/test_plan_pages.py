@@ -6,7 +6,6 @@ import pytest
 from django.test import Client
 
 from helixweb.common import jobs
-from helixweb.common.jobs import Outcome
 from helixweb.inventory.models import Cluster, LanguageModel
 from helixweb.inventory.services.problems import build_problem
 from helixweb.planning.models import Explanation, PlanRun, Simulation
@@ -245,6 +244,6 @@ def test_a_finished_run_is_searched_on_for_some_seconds(browser: Client, run: Pl
 
 
 def test_a_failed_run_shows_its_error(browser: Client, run: PlanRun) -> None:
-    failed = Outcome(status=PlanRun.Status.FAILED, columns={"error": "no placement <found>"})
+    failed = jobs.Outcome(status=PlanRun.Status.FAILED, columns={"error": "no placement <found>"})
     jobs.end(run, claimed(run).attempt, failed)
     assert "no placement &lt;found&gt;" in text(browser, f"/plans/{run.pk}/")

@@ -15,7 +15,6 @@ from django.utils import timezone
 
 import planner
 from helixweb.common import jobs
-from helixweb.common.jobs import Lease, Outcome
 from helixweb.common.models import Event, Job
 from helixweb.common.refusals import Conflict
 from helixweb.inventory.as_code.importing import import_problem
@@ -24,7 +23,6 @@ from helixweb.planning import incumbents
 from helixweb.planning.models import Explanation, Incumbent, ModelMix, Plan, PlanRun, Simulation
 from helixweb.planning.presentation import run_curve
 from helixweb.planning.services import solving, starting
-from helixweb.planning.services.solving import Recorder
 from planner.domain import plan as domain
 from planner.domain.placement import LayerRange, Placement
 from planner.domain.plan_forecast import Objective
@@ -229,7 +227,7 @@ def test_a_zombie_writes_nothing(run: PlanRun) -> None:
     with pytest.raises(jobs.LostLease):
         record(zombie, run, incumbent(1.0))
     with pytest.raises(jobs.LostLease):
-        jobs.end(run, zombie.attempt, Outcome(status=Status.FAILED, columns={"error": "late"}))
+        jobs.end(run, zombie.attempt, jobs.Outcome(status=Status.FAILED, columns={"error": "late"}))
     assert (fresh(run).status, run.error) == (Status.RUNNING, "")
     assert not Incumbent.unscoped.exists()
     assert Event.objects.count() == events_before
@@ -256,7 +254,7 @@ def test_a_run_without_any_flow_fails_with_the_planners_words(run: PlanRun) -> N
 def test_better_bounds_are_written_sparsely_but_the_last_one_always(run: PlanRun) -> None:
     run.started_at = timezone.now() - timedelta(seconds=5)
     with claimed(run) as lease:
-        recorder = Recorder(run, lease)
+        recorder = solving.Recorder(run, lease)
         lease.write = recorder.write
         for bound in range(1000, 100, -1):
             recorder.report(incumbent(10.0, float(bound), elapsed_s=2.0))
@@ -275,8 +273,8 @@ def test_a_search_hears_of_cancel_and_of_a_lost_lease(run: PlanRun) -> None:
     PlanRun.unscoped.filter(pk=run.pk).update(cancel_requested=False)
     lose_worker(run)
     assert jobs.claim(run) == lease.attempt + 1
-    with Lease(run, lease.attempt) as lost:
-        recorder = Recorder(run, lost)
+    with jobs.Lease(run, lease.attempt) as lost:
+        recorder = solving.Recorder(run, lost)
         lost.write = recorder.write
         recorder.report(incumbent(1.0))
         assert told_to_stop(lost)
@@ -316,7 +314,7 @@ def another(plan: Plan) -> Simulation:
 
 
 def end(row: Job, attempt: int) -> None:
-    Lease(row, attempt).update(status=Status.FAILED)
+    jobs.Lease(row, attempt).update(status=Status.FAILED)
 
 
 def sent(messages: Any) -> list[dict[str, int]]:

@@ -18,7 +18,6 @@ from helixweb.planning import incumbents
 from helixweb.planning.models import Explanation, Plan, PlanRun, Simulation
 from helixweb.planning.options import SimulationRequest
 from helixweb.planning.services import studies
-from helixweb.planning.services.studies import forecast_from_json
 from helixweb.planning.stored import stored_plan, stored_problem
 from planner import Workload
 from planner.explanation import marginal_values
@@ -46,11 +45,11 @@ def simulated(row: Simulation) -> Simulation:
 
 
 def test_arrivals_come_at_the_share_of_what_a_backlog_reaches(plan: Plan, user: Any) -> None:
-    peak = forecast_from_json(simulated(ask(plan, user)).forecast or {})
+    peak = studies.forecast_from_json(simulated(ask(plan, user)).forecast or {})
     row = simulated(ask(plan, user, workload="poisson", share=0.5))
     peak_tokens_per_s = peak.decode_tokens_per_s + peak.prompt_tokens_per_s
     assert row.requests_per_s == pytest.approx(0.5 * peak_tokens_per_s / (64 + 32))
-    found = forecast_from_json(row.forecast or {})
+    found = studies.forecast_from_json(row.forecast or {})
     assert found.decode_tokens_per_s == pytest.approx(0.5 * peak.decode_tokens_per_s, rel=0.15)
 
 
@@ -73,8 +72,8 @@ def test_bursts_wait_longer_than_single_arrivals(plan: Plan, user: Any) -> None:
     single = simulated(ask(plan, user, workload="poisson", share=0.5))
     bursts = simulated(ask(plan, user, workload="bursts", share=0.5, burst_size=20))
     assert (
-        forecast_from_json(bursts.forecast or {}).ttft.p50_s
-        > forecast_from_json(single.forecast or {}).ttft.p50_s
+        studies.forecast_from_json(bursts.forecast or {}).ttft.p50_s
+        > studies.forecast_from_json(single.forecast or {}).ttft.p50_s
     )
 
 

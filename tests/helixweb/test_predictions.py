@@ -26,7 +26,6 @@ from helixweb.monitoring.agreement import (
 )
 from helixweb.monitoring.models import LivePrediction, MetricSample, TracedRequest
 from helixweb.monitoring.node_work import Steps, StepTimes, parts_s
-from helixweb.monitoring.predicting import predict_live
 from helixweb.monitoring.refining import refine_profiles
 from helixweb.planning.services.studies import forecast_from_json
 from planner.domain.instance import InstanceTimes, PlannedInstance
@@ -154,19 +153,19 @@ def test_without_requests_nothing_is_claimed(served: Served, browser: Client) ->
 
 
 def test_the_present_load_is_simulated_when_it_changes(served: Served, browser: Client) -> None:
-    predict_live(served.now)
+    predicting.predict_live(served.now)
     assert not LivePrediction.unscoped.exists()
     served.samples(running=4)
     served.requests()
-    predict_live(served.now)
+    predicting.predict_live(served.now)
     row = LivePrediction.unscoped.get()
     forecast = forecast_from_json(row.forecast)
     assert row.running == pytest.approx(4)
     assert forecast.requests_running == pytest.approx(4, rel=0.05)
-    predict_live(served.now + timedelta(seconds=30))
+    predicting.predict_live(served.now + timedelta(seconds=30))
     assert LivePrediction.unscoped.get().at == row.at
     MetricSample.unscoped.update(running=8)
-    predict_live(served.now + timedelta(seconds=30))
+    predicting.predict_live(served.now + timedelta(seconds=30))
     assert forecast_from_json(LivePrediction.unscoped.get().forecast).requests_running > 6
     figures = agreement_of(served.row, now=served.now).figures
     assert [each.name for each in figures] == list(Quantity)
@@ -178,7 +177,7 @@ def test_output_is_compared_at_the_same_load_only(served: Served) -> None:
     """A rate that covers idle seconds is none of the simulated load, which never pauses."""
     served.samples(running=4)
     served.requests()
-    predict_live(served.now)
+    predicting.predict_live(served.now)
     found = agreement_of(served.row, now=served.now)
     assert (found.running, found.predicted_running) == (4, 4)
     assert found.figures[0].measured == 100.0
@@ -213,7 +212,7 @@ def test_whole_model_instances_are_not_simulated_as_pipelines(
         monkeypatch.setattr(module, "stored_plan", lambda _row: planned)
     served.samples()
     served.requests()
-    predict_live(served.now)
+    predicting.predict_live(served.now)
     assert not LivePrediction.unscoped.exists()
     shows(browser.get(f"/deployments/{served.row.pk}/predictions/"), "instances are not simulated")
 

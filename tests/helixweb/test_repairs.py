@@ -14,9 +14,7 @@ from rest_framework.test import APIClient
 from helixweb.common import jobs
 from helixweb.deployment.models import Deployment, Repair, Status
 from helixweb.deployment.services import losses, repairing
-from helixweb.deployment.services import repairing as deployment_repairing
 from helixweb.deployment.services.deploying import roll_back
-from helixweb.deployment.services.repairing import WAITS_S, chosen_answer
 from helixweb.inventory.models import Change, Cluster, LanguageModel, Node, Replanning
 from helixweb.inventory.services.records import create, update
 from helixweb.planning.models import PlanRun
@@ -60,7 +58,7 @@ class Repaired:
 
     def beat(self, *, after_s: float = 0.0) -> list[str]:
         self.now += timedelta(seconds=after_s)
-        deployment_repairing.repair(self.serving, now=self._heard_now(self.now))
+        repairing.repair(self.serving, now=self._heard_now(self.now))
         return self.states
 
     def serve(self, *names: str) -> None:
@@ -87,7 +85,7 @@ class Repaired:
 
     def until_searched(self) -> None:
         self.beat()
-        self.beat(after_s=WAITS_S)
+        self.beat(after_s=repairing.WAITS_S)
         self.search()
 
     def until_offered_or_done(self) -> list[str]:
@@ -316,7 +314,7 @@ def test_a_node_that_is_back_in_time_costs_nothing(asking: Repaired) -> None:
     asking.cluster.agents["tower"].beat(Phase.READY, generation=1)
     asking.lost.clear()
     asking.report()
-    assert asking.beat(after_s=WAITS_S) == [State.OVERTAKEN]
+    assert asking.beat(after_s=repairing.WAITS_S) == [State.OVERTAKEN]
     asking.lose("tower")
     assert asking.beat() == [State.OVERTAKEN, State.COMPUTING], "another time is another case"
 
@@ -343,8 +341,8 @@ def test_layers_stay_while_an_agent_may_start_its_stage_again(automatic: Repaire
     automatic.report(nodes=nodes)
     assert automatic.beat() == [State.COMPUTING]
     automatic.search()
-    assert automatic.beat(after_s=WAITS_S / 2) == [State.COMPUTING]
-    assert automatic.beat(after_s=WAITS_S / 2) == [State.DEPLOYED], "it had its time"
+    assert automatic.beat(after_s=repairing.WAITS_S / 2) == [State.COMPUTING]
+    assert automatic.beat(after_s=repairing.WAITS_S / 2) == [State.DEPLOYED], "it had its time"
 
 
 def test_a_search_that_found_nothing_in_its_short_time_gets_the_longer(
@@ -358,7 +356,7 @@ def test_a_search_that_found_nothing_in_its_short_time_gets_the_longer(
     run = automatic.rows[0].run
     assert run.options["time_limit_s"] == repairing.SEARCH_S
     automatic.search()
-    assert automatic.beat(after_s=WAITS_S) == [State.DEPLOYED]
+    assert automatic.beat(after_s=repairing.WAITS_S) == [State.DEPLOYED]
 
 
 def test_an_agent_told_to_end_has_time_to_return(automatic: Repaired, settings: Any) -> None:
@@ -369,7 +367,7 @@ def test_an_agent_told_to_end_has_time_to_return(automatic: Repaired, settings: 
     assert automatic.beat() == [State.WAITING]
     missed_after_s = settings.HELIX_NODE_LOST_AFTER_S
     assert automatic.beat(after_s=missed_after_s) == [State.WAITING], "it may be a restart"
-    assert automatic.beat(after_s=WAITS_S) == [State.COMPUTING]
+    assert automatic.beat(after_s=repairing.WAITS_S) == [State.COMPUTING]
 
 
 def test_a_dismissed_placement_is_not_offered_again(asking: Repaired, browser: Client) -> None:
@@ -392,7 +390,7 @@ def test_a_cluster_that_cannot_hold_the_model_says_so(asking: Repaired, browser:
     asking.lose("tower")
     asking.lose("mini")
     asking.beat()
-    asking.beat(after_s=WAITS_S)
+    asking.beat(after_s=repairing.WAITS_S)
     if asking.rows[0].run is not None:
         asking.search()
     assert asking.beat() == [State.FAILED]
@@ -416,6 +414,6 @@ def test_of_answers_with_nearly_the_most_value_the_one_of_fewest_bytes_is_taken(
     def point(most: float, moved: float) -> dict[str, float]:
         return {"flow_tokens_per_s": 100.0, value: most, "moved_bytes": moved}
 
-    assert chosen_answer([point(10.0, 0.0)]) == 0
-    assert chosen_answer([point(50.0, 0.0), point(91.0, 5.0), point(100.0, 50.0)]) == 1
-    assert chosen_answer([point(50.0, 0.0), point(89.0, 5.0), point(100.0, 50.0)]) == 2
+    assert repairing.chosen_answer([point(10.0, 0.0)]) == 0
+    assert repairing.chosen_answer([point(50.0, 0.0), point(91.0, 5.0), point(100.0, 50.0)]) == 1
+    assert repairing.chosen_answer([point(50.0, 0.0), point(89.0, 5.0), point(100.0, 50.0)]) == 2

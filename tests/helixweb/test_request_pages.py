@@ -13,7 +13,6 @@ from helixweb.inventory.models import Cluster, Coordinator
 from helixweb.monitoring import services
 from helixweb.monitoring.models import TracedRequest
 from helixweb.monitoring.request_pages import to_first_token
-from helixweb.monitoring.services import prune_traces, record_traces
 from runtime.protocol.control import LiveRequestState, ReportedRequest
 from runtime.protocol.request_trace import PartKind, PartPhase, TracePart
 from tests.helixweb.looking import contains, statements
@@ -55,17 +54,17 @@ def test_requests_that_wait_or_run_are_listed_until_the_coordinator_is_silent(
 
 
 def test_a_request_that_did_not_complete_has_no_tpot(cluster: Cluster) -> None:
-    record_traces(cluster.pk, [made_up_trace(1, outcome="cancelled")])
+    services.record_traces(cluster.pk, [made_up_trace(1, outcome="cancelled")])
     assert TracedRequest.unscoped.get().tpot_s is None
 
 
 def test_the_list_is_paged_and_filtered_in_the_database(cluster: Cluster, browser: Client) -> None:
-    record_traces(cluster.pk, [made_up_trace(number) for number in range(120)])
+    services.record_traces(cluster.pk, [made_up_trace(number) for number in range(120)])
     few = statements(lambda: browser.get("/requests/"))
     page = browser.get("/requests/").content.decode()
     assert page.count("/requests/00000") == 50
     assert "1 to 50 of 120" in page
-    record_traces(cluster.pk, [made_up_trace(number) for number in range(120, 400)])
+    services.record_traces(cluster.pk, [made_up_trace(number) for number in range(120, 400)])
     many = statements(lambda: browser.get("/requests/?page=3&order=-e2e_s"))
     assert len(many) == len(few)
     assert not any('"detail"' in sql for sql in many)
@@ -88,7 +87,7 @@ def test_filters_leave_what_matches(
     cluster: Cluster, browser: Client, api: APIClient, query: dict[str, str], found: set[int]
 ) -> None:
     alone = [{"node": "mini", "first": 0, "end": 4}]
-    record_traces(
+    services.record_traces(
         cluster.pk,
         [
             made_up_trace(0),
@@ -105,7 +104,7 @@ def test_filters_leave_what_matches(
 
 
 def test_the_page_shows_a_bar_for_every_stage_and_link(cluster: Cluster, browser: Client) -> None:
-    record_traces(cluster.pk, [made_up_trace(7)])
+    services.record_traces(cluster.pk, [made_up_trace(7)])
     page = browser.get(f"/requests/{7:016x}/").content.decode()
     for text in ("tower → laptop", "5 tokens in 2 s", "First-token", "tiny-llama"):
         assert text.lower() in page.lower(), text
@@ -142,7 +141,7 @@ def test_rows_stand_in_the_order_a_token_passes_them() -> None:
 
 
 def test_a_program_gets_the_parts_and_the_time_line(cluster: Cluster, api: APIClient) -> None:
-    record_traces(cluster.pk, [made_up_trace(7)])
+    services.record_traces(cluster.pk, [made_up_trace(7)])
     answer = api.get(f"/api/v1/requests/{7:016x}/").json()
     assert sum(part["seconds"] for part in answer["parts"]) == pytest.approx(answer["e2e_s"])
     assert answer["token_times_s"][-1] == 2.0
@@ -156,11 +155,11 @@ def test_old_traces_are_forgotten_and_no_cluster_has_too_many(
     monkeypatch.setattr(services, "MOST_OF_A_CLUSTER", 5)
     now = timezone.now()
     old = (now - timedelta(hours=25)).timestamp()
-    record_traces(cluster.pk, [made_up_trace(1, arrived_at=old)])
-    record_traces(
+    services.record_traces(cluster.pk, [made_up_trace(1, arrived_at=old)])
+    services.record_traces(
         cluster.pk,
         [made_up_trace(n, arrived_at=now.timestamp() - 100 + n) for n in range(10, 20)],
     )
-    prune_traces(now)
+    services.prune_traces(now)
     kept = sorted(int(row.request, 16) for row in TracedRequest.unscoped.all())
     assert kept == [15, 16, 17, 18, 19]

@@ -12,14 +12,6 @@ from typing import Any
 import pytest
 
 from helixweb.alerting import deliveries, outbound
-from helixweb.alerting.outbound import (
-    NotDelivered,
-    Resolve,
-    TargetRefused,
-    checked_address,
-    parse_target,
-    post,
-)
 from tests.answering import QuietHandler, answering
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
@@ -51,8 +43,8 @@ LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
     ],
 )
 def test_what_is_no_plain_url_is_refused_before_anything_is_looked_up(url: str) -> None:
-    with pytest.raises(TargetRefused):
-        parse_target(url)
+    with pytest.raises(outbound.TargetRefused):
+        outbound.parse_target(url)
 
 
 FORBIDDEN = [
@@ -67,9 +59,9 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("found", [*([address] for address in FORBIDDEN), ["8.8.8.8", "10.0.0.9"]])
 def test_a_name_that_leads_to_what_is_not_public_is_refused(found: list[str]) -> None:
-    target = parse_target("https://hooks.example/x")
-    with pytest.raises(TargetRefused, match="not a public address"):
-        checked_address(target, allowed=[], resolve=lambda host, port: found)
+    target = outbound.parse_target("https://hooks.example/x")
+    with pytest.raises(outbound.TargetRefused, match="not a public address"):
+        outbound.checked_address(target, allowed=[], resolve=lambda host, port: found)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +73,12 @@ def test_a_name_that_leads_to_what_is_not_public_is_refused(found: list[str]) ->
     ],
 )  # fmt: skip
 def test_public_and_allowed_addresses_may_be_reached(networks: list[str], address: str) -> None:
-    target = parse_target("http://hooks.example/")
+    target = outbound.parse_target("http://hooks.example/")
     allowed = [ipaddress.ip_network(network) for network in networks]
-    found = checked_address(target, allowed=allowed, resolve=lambda host, port: [address])
+    found = outbound.checked_address(target, allowed=allowed, resolve=lambda host, port: [address])
     assert found == address
-    with pytest.raises(TargetRefused):
-        checked_address(target, allowed=allowed, resolve=lambda host, port: ["127.0.0.1"])
+    with pytest.raises(outbound.TargetRefused):
+        outbound.checked_address(target, allowed=allowed, resolve=lambda host, port: ["127.0.0.1"])
 
 
 @pytest.mark.parametrize(
@@ -94,20 +86,22 @@ def test_public_and_allowed_addresses_may_be_reached(networks: list[str], addres
 )
 def test_other_ways_to_write_this_machine_lead_to_this_machine(host: str) -> None:
     """The system's own look-up reads them; what it finds is what is checked."""
-    with pytest.raises((TargetRefused, NotDelivered)):
-        checked_address(parse_target(f"http://{host}/"), allowed=[])
+    with pytest.raises((outbound.TargetRefused, outbound.NotDelivered)):
+        outbound.checked_address(outbound.parse_target(f"http://{host}/"), allowed=[])
 
 
 def test_a_name_that_cannot_be_looked_up_is_tried_again_later() -> None:
     def fails(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror("no such name")
 
-    with pytest.raises(NotDelivered, match="cannot be looked up"):
-        checked_address(parse_target("http://hooks.example/"), allowed=[], resolve=fails)
+    with pytest.raises(outbound.NotDelivered, match="cannot be looked up"):
+        outbound.checked_address(
+            outbound.parse_target("http://hooks.example/"), allowed=[], resolve=fails
+        )
 
 
 @pytest.fixture
-def hanging() -> Iterator[Resolve]:
+def hanging() -> Iterator[outbound.Resolve]:
     """A resolver that says nothing until the test is over, and then what is not public."""
     over, begun = threading.Event(), []
 
@@ -122,11 +116,13 @@ def hanging() -> Iterator[Resolve]:
         thread.join(60)
 
 
-def test_a_resolver_that_hangs_holds_no_worker(hanging: Resolve) -> None:
+def test_a_resolver_that_hangs_holds_no_worker(hanging: outbound.Resolve) -> None:
     """And what it says at last, which nobody has checked, is used by nobody."""
     with receiver() as server:
-        with pytest.raises(NotDelivered, match=r"hooks\.example was not looked up within 0\.05 s"):
-            post(
+        with pytest.raises(
+            outbound.NotDelivered, match=r"hooks\.example was not looked up within 0\.05 s"
+        ):
+            outbound.post(
                 f"http://hooks.example:{server.port}/",
                 body=b"{}",
                 headers={},
@@ -138,14 +134,14 @@ def test_a_resolver_that_hangs_holds_no_worker(hanging: Resolve) -> None:
         assert len(server.asked) == 1
 
 
-def test_look_ups_that_hang_do_not_pile_up(hanging: Resolve) -> None:
-    target = parse_target("http://hooks.example/")
+def test_look_ups_that_hang_do_not_pile_up(hanging: outbound.Resolve) -> None:
+    target = outbound.parse_target("http://hooks.example/")
     for _ in range(outbound.MOST_LOOKUPS):
-        with pytest.raises(NotDelivered, match="within"):
-            checked_address(target, allowed=[], resolve=hanging, within_s=0.01)
+        with pytest.raises(outbound.NotDelivered, match="within"):
+            outbound.checked_address(target, allowed=[], resolve=hanging, within_s=0.01)
     for _ in range(3):
-        with pytest.raises(NotDelivered, match="8 look-ups before it hang"):
-            checked_address(target, allowed=[], resolve=hanging, within_s=0.01)
+        with pytest.raises(outbound.NotDelivered, match="8 look-ups before it hang"):
+            outbound.checked_address(target, allowed=[], resolve=hanging, within_s=0.01)
     waiting = [one for one in threading.enumerate() if one.name == "look-up of hooks.example"]
     assert len(waiting) == outbound.MOST_LOOKUPS
 
@@ -194,7 +190,7 @@ def receiver() -> Iterator[Receiver]:
 
 def send(server: Receiver, **more: Any) -> int:
     fields = {"allowed": LOOPBACK, "resolve": lambda host, port: ["127.0.0.1"], **more}
-    return post(
+    return outbound.post(
         f"http://hooks.example:{server.port}/in?x=1", body=b"{}", headers={"A": "b"}, **fields
     )
 
@@ -249,12 +245,12 @@ def test_of_a_long_answer_only_the_beginning_is_read() -> None:
 def test_who_does_not_answer_in_time_is_left() -> None:
     with receiver() as server:
         server.hangs = True
-        with pytest.raises(NotDelivered, match="within"):
+        with pytest.raises(outbound.NotDelivered, match="within"):
             send(server, within_s=0.3)
 
 
 def test_nobody_there_is_no_answer() -> None:
     with receiver() as server:
         pass
-    with pytest.raises(NotDelivered):
+    with pytest.raises(outbound.NotDelivered):
         send(server)
