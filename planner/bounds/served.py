@@ -15,9 +15,10 @@ passes v of the X on, its decodes b at a time,
 * keeps b decodes busy, so each of its v tokens stays w = b / v seconds, then the shortest link's
   latency.
 
-Over the nodes of a path, `sum j = L` counts the layers that it runs there, as every token passes
-every layer, and `sum (w + link) <= tau_p`. Where no group of well linked nodes holds the model, a
-token leaves each group that it visits by a slow link.
+Over the nodes of a path, `sum j = L`, as every token passes every layer, and
+`sum (w + link) <= tau_p`. A node that runs fewer of its layers for some tokens counts as one that
+passes fewer tokens on, with the KV room of the roomiest that holds at least j. Where no group of
+well linked nodes holds the model, a token leaves each group that it visits by a slow link.
 
 **Program.** Paths are sorted into classes by tau. Of a class c, with tau in [low, high], v_c of a
 node's tokens come by its paths, z_c of its tokens visit a group, and X_c are all:
@@ -39,8 +40,8 @@ program with one tau for all of them was below what such a placement serves.
 **What is assumed.** A decode waits for prompts as long as its node spends on them: b / v is the
 time of its step over the share of time that is left to decodes. Estimates say so (`fixed_point`,
 with `cycle_weight` at least); in simulations it holds on average, not for every schedule. All
-requests of a node stay equally long there, whatever their path and length. Runs must also be long:
-what a short window lacks of prompts or gains in short answers, it serves more.
+decodes of a node stay equally long for a layer, whatever their path. Runs must also be long: what a
+short window lacks of prompts or gains in short answers, it serves more.
 """
 
 import math
@@ -53,10 +54,11 @@ import numpy.typing as npt
 
 from planner.bounds.link_groups import LinkTable, link_groups
 from planner.bounds.node_kinds import NO_RULES, node_kinds
-from planner.bounds.packing_program import PackingProgram
+from planner.bounds.packing_program import LinearProgramFailed, PackingProgram
 from planner.capacity import layer_limits, most_held
 from planner.domain.cluster import COORDINATOR
 from planner.domain.layer_times import LayerTimes
+from planner.domain.limits import MAX_TOKENS_PER_S
 from planner.domain.problem import Problem
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import ServingPolicy
@@ -91,9 +93,12 @@ def served_bounds_tokens_per_s(
     if ways is None:
         yield 0.0
         return
-    program, bound, idle = _Program(ways), math.inf, 0
+    program, bound, idle = _Program(ways), MAX_TOKENS_PER_S, 0
     while idle < tuned.IDLE and not should_stop():
-        found = program.bound_tokens_per_s(known_bound=bound)
+        try:
+            found = program.bound_tokens_per_s(known_bound=bound, should_stop=should_stop)
+        except LinearProgramFailed:
+            return  # numbers too far apart for the solver; those so far are proven
         idle = 0 if found < bound * (1 - tuned.LEAST_GAIN) else idle + 1
         if found < bound:
             bound = found
@@ -137,13 +142,15 @@ class _Program:
 
     def __init__(self, ways: _Ways) -> None:
         self._ways = ways
-        shortest_s = ways.num_layers / float((ways.tokens_per_s_WB.T * ways.layers_W).max())
-        ends_s = shortest_s * 2.0 ** np.arange(tuned.SECONDS)
-        self._low_C, self._high_C = np.r_[0.0, ends_s], np.r_[ends_s, math.inf]
+        points = self._points(MAX_TOKENS_PER_S)
+        serves_WB = points.value_WB > 0
+        shortest_s = float((points.use_WB[serves_WB] / points.value_WB[serves_WB]).min())
+        self._low_C = shortest_s * 2.0 ** np.arange(tuned.SECONDS)
+        self._high_C = np.r_[self._low_C[1:], math.inf]
         # (class, way, batch) of the last solution's columns; at first nodes that pass nothing on.
         self._columns = [(0, way, 0) for way in range(len(ways.kind_W))]
 
-    def bound_tokens_per_s(self, *, known_bound: float) -> float:
+    def bound_tokens_per_s(self, *, known_bound: float, should_stop: Callable[[], bool]) -> float:
         """Solve it, with no node above `known_bound`, for what its prices prove."""
         ways, points = self._ways, self._points(known_bound)
         kinds, program = len(ways.count_K), self._with_visits()
@@ -162,7 +169,8 @@ class _Program:
             least = min(least, float(np.maximum(best_CK.max(axis=0), 0.0) @ ways.count_K))
             lack_CK = best_CK - solution.row_prices[:kinds]
             lacking = np.argwhere(lack_CK > tuned.PRECISION * np.abs(best_CK).max())
-            if least <= solution.value * (1 + tuned.PRECISION) or not len(lacking):
+            is_solved = least <= solution.value * (1 + tuned.PRECISION) or not len(lacking)
+            if is_solved or should_stop():
                 break
             fresh = []
             for class_, kind in lacking.tolist():
@@ -177,7 +185,7 @@ class _Program:
         """Divide those in use and their columns; False where these are narrow or endless."""
         low_C, high_C = self._low_C, self._high_C
         is_used = np.isin(np.arange(len(low_C)), [class_ for class_, _, _ in self._columns])
-        is_wide = (low_C > 0) & (high_C < math.inf) & (high_C > low_C * tuned.LEAST_RATIO)
+        is_wide = (high_C < math.inf) & (high_C > low_C * tuned.LEAST_RATIO)
         parts_C = np.where(is_used & is_wide, tuned.PARTS, 1)
         first_C = np.cumsum(parts_C) - parts_C
         is_divided = parts_C > 1
@@ -194,21 +202,24 @@ class _Program:
         return len(low) > len(low_C)
 
     def _points(self, most: float) -> _Points:
+        """No node passes more than `most`, or has more decodes than requests."""
         ways, decodes_B = self._ways, np.r_[0.0, _BATCHES]
-        known_WB = np.pad(ways.tokens_per_s_WB, ((0, 0), (1, 0)))
-        tokens_WB = np.minimum(known_WB, most)
-        busy_WB = [np.interp(*pair, decodes_B) for pair in zip(tokens_WB, known_WB, strict=True)]
+        tokens_WB, busy_WB = np.empty((2, len(ways.kind_W), len(decodes_B)))
+        for way, known_B in enumerate(np.pad(ways.tokens_per_s_WB, ((0, 0), (1, 0)))):
+            fitting = np.interp(ways.room_W[way] / ways.slots, decodes_B, known_B)
+            tokens_WB[way] = np.minimum(known_B, min(most, fitting))
+            busy_WB[way] = np.interp(tokens_WB[way], known_B, decodes_B)
         return _Points(
             tokens_WB=tokens_WB,
             value_WB=tokens_WB * (ways.layers_W / ways.num_layers)[:, None],
-            use_WB=ways.slots * np.array(busy_WB) + tokens_WB * ways.link_s_W[:, None],
+            use_WB=ways.slots * busy_WB + tokens_WB * ways.link_s_W[:, None],
         )
 
     def _with_visits(self) -> PackingProgram:
         """Its rows, and the columns of visits of groups."""
         ways = self._ways
         kinds, groups = len(ways.count_K), len(ways.slow_s_G)
-        program = PackingProgram([*ways.count_K, *([0.0] * len(ways.kind_W))])
+        program = PackingProgram([*ways.count_K, *([0.0] * len(ways.kind_W))], is_primal=True)
         for high in self._high_C.tolist():
             own = program.num_rows
             program.add_rows([0.0] * (1 + kinds + groups))
@@ -255,7 +266,7 @@ class _Program:
 
 
 def _ways(problem: Problem, *, policy: ServingPolicy, rules: PlacementRules) -> _Ways | None:
-    """None where the nodes cannot hold the model."""
+    """None where the nodes cannot hold the model, or no request."""
     estimator = Estimator(problem, policy=policy)
     figures, model = estimator.figures, estimator.model
     groups, link_s, slow_s = _links(problem)
@@ -290,7 +301,11 @@ def _ways(problem: Problem, *, policy: ServingPolicy, rules: PlacementRules) -> 
             prompts_s = (layers * prompt_s + model.copy_s_per_token) * prompts_per_output
             prompts_s -= shared_s * chunks / model.output_tokens
             step_s_B = layers * decode_s_B + _EVERY_BATCH * copy_s + policy.step_overhead_s
-            room = profile.kv_room_token_layers(layers, has_first=False, has_last=False) / layers
+            room = max(
+                profile.kv_room_token_layers(held, has_first=False, has_last=False) / layers
+                for held in kind.tokens_per_s
+                if held >= layers
+            )
             least_s_B = decodes_per_output * np.maximum(step_s_B - shared_s, _LEAST_S)
             tokens_B = _EVERY_BATCH / np.maximum(
                 decodes_per_output * step_s_B + _EVERY_BATCH * prompts_s, least_s_B
@@ -301,6 +316,8 @@ def _ways(problem: Problem, *, policy: ServingPolicy, rules: PlacementRules) -> 
             fits = policy.kv_high_water * room / reserved + 1.0 if room > 0 else 0.0
             rows.append((number, layers, fits, away_s, row))
     kind_W, layers_W, room_W, link_s_W, tokens_WB = zip(*rows, strict=True)
+    if max(room_W) == 0:
+        return None
     return _Ways(
         num_layers=problem.model.num_layers,
         count_K=np.array([float(kind.count) for kind in kinds]),

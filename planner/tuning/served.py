@@ -205,7 +205,7 @@ class ServedBoundTuning:
 
     # Few and wide classes first, each twice as wide as the one before; those in use are divided
     # until LEAST_RATIO of their ends.
-    SECONDS, PARTS, LEAST_RATIO = 17, 4, 1.003
+    SECONDS, PARTS, LEAST_RATIO = 12, 4, 1.003
     # Divisions in a row that gain so little end a search.
     IDLE, LEAST_GAIN = 3, 1e-3
     # Of column generation; ends programs that rounding keeps from their end.

@@ -234,6 +234,30 @@ def test_scarce_room_and_fewer_nodes_lower_the_bound():
     assert fewer < 0.6 * ample
 
 
+def test_nodes_without_room_for_a_request_serve_none():
+    problem = cluster_problem([(0.01, 0.002)] * 2, num_layers=2, kv_token_layers=0.0)
+    assert bound_of(problem) == 0
+
+
+def test_steps_that_may_take_next_to_nothing_leave_a_bound():
+    """What a step takes beside its layers may be the prompts' part, so its rate has no end."""
+    problem = cluster_problem([(0.001, 0.01)] * 3, num_layers=3, kv_token_layers=4e3)
+    problem = replace(
+        problem,
+        compute_profiles={
+            name: replace(
+                profile,
+                layer_times=replace(profile.layer_times, prompt_step_s=0.5, decode_step_s=0.5),
+            )
+            for name, profile in problem.compute_profiles.items()
+        },
+    )
+    placement = placed((0, 1), (1, 2), (2, 3))
+    flow = balanced_flow(problem, placement, partial_inference=True)
+    estimate = Estimator(problem, policy=RUNTIME_POLICY).of(placement, flow)
+    assert 0 < estimate.decode_tokens_per_s <= bound_of(problem)
+
+
 def test_a_slow_link_is_charged_for_every_region_that_a_token_must_visit():
     """Four regions, each with room for a quarter of the model: only their order can differ."""
     problem = cluster_problem([(0.01, 0.002)] * 8, num_layers=8, kv_token_layers=3000.0)
