@@ -14,6 +14,7 @@ from runtime.api.events import encoded
 from runtime.api.translation import asked_path, translation_of
 from runtime.protocol.openai import ApiError
 
+_COMPRESSED = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress"})
 MAX_BODY_BYTES = 8 * 1024 * 1024
 
 
@@ -82,7 +83,15 @@ EXCEPTION_HANDLERS = {
 
 
 async def read_body(http: Request) -> bytes:
-    """Raises ApiError 413."""
+    """Raises ApiError 413, and 415 for a compressed body."""
+    encoding = http.headers.get("content-encoding", "")
+    if encoding.lower() in _COMPRESSED:
+        raise ApiError(
+            status=415,
+            message=f"the request body is compressed ({encoding}), which is not supported; send "
+            "it without Content-Encoding",
+            code="unsupported_value",
+        )
     parts, size = [], 0
     async for part in http.stream():
         size += len(part)

@@ -1,6 +1,7 @@
 """The HTTP face over a real socket: answers, streams, refusals, clients that hang up."""
 
 import asyncio
+import gzip
 import itertools
 import json
 from pathlib import Path
@@ -320,6 +321,11 @@ def test_unknown_paths_methods_and_giant_bodies_get_error_objects(checkpoint: Pa
         assert other.json()["error"]["message"].endswith("use POST")
         giant = await h.client.post("/v1/completions", content=b"x" * (MAX_BODY_BYTES + 1))
         assert giant.status_code == 413
+        packed = await h.client.post(
+            "/v1/completions", content=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}
+        )
+        assert packed.status_code == 415
+        assert "compressed (gzip), which is not supported" in packed.json()["error"]["message"]
         (model,) = (await h.client.get("/v1/models")).json()["data"]
         assert model["id"] == "tiny"
         assert model["max_model_len"] == 256
