@@ -19,6 +19,12 @@ from planner import PlannerError
 CONTENT_TYPE = "application/problem+json"
 # Most errors in one answer, however many a request has.
 MOST_ERRORS = 1000
+# What to do about refusals that REST's views word.
+_REMEDIES: dict[type[Exception], str] = {
+    exceptions.MethodNotAllowed: "Use {}.",
+    exceptions.NotAcceptable: "Accept {}.",
+    exceptions.UnsupportedMediaType: "Send {}.",
+}
 LONGEST_NAME = 200
 
 if TYPE_CHECKING:  # services import this module; only REST needs REST's views
@@ -62,8 +68,8 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> "Response | 
     from rest_framework.response import Response
     from rest_framework.views import set_rollback
 
-    if isinstance(error, Http404):
-        error = exceptions.NotFound(str(error) or None)
+    if isinstance(error, Http404 | exceptions.NotFound):
+        error = _not_found(str(error), context["request"].path)
     elif isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
     elif isinstance(error, RequestDataTooBig):
@@ -86,11 +92,29 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> "Response | 
     if not isinstance(error, exceptions.APIException):
         return None
     set_rollback()
+    if remedy := _REMEDIES.get(type(error)):
+        words = remedy.format(", ".join(_allowed(context["view"], error)))
+        error.detail = exceptions.ErrorDetail(f"{error.detail} {words}", error.default_code)
     document = problem(error)
     if request_id := request_id_of(context["request"]._request):
         document["request_id"] = request_id
     status, headers = error.status_code, _headers_of(error)
     return Response(document, status=status, headers=headers, content_type=CONTENT_TYPE)
+
+
+def _not_found(words: str, path: str) -> exceptions.NotFound:
+    """In words of our own where Django and REST's views say no more than that."""
+    if not words or words.endswith(("Not found.", "matches the given query.")):
+        words = f"There is nothing at {_short(path)} that you may see."
+    return exceptions.NotFound(words)
+
+
+def _allowed(view: Any, error: exceptions.APIException) -> list[str]:
+    if isinstance(error, exceptions.MethodNotAllowed):
+        return list(view.allowed_methods)
+    is_of_body = isinstance(error, exceptions.UnsupportedMediaType)
+    kinds = view.get_parsers() if is_of_body else view.get_renderers()
+    return [kind.media_type for kind in kinds]
 
 
 def plain_answer(path: str, error: exceptions.APIException) -> HttpResponse:

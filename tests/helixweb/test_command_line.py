@@ -86,7 +86,7 @@ def test_clusters_and_models_are_made_changed_and_removed(shell: Shell) -> None:
         (("node", "show", "attic"), exit_codes.NOT_FOUND, "no node 'attic'"),
         (("cluster", "show", "attic"), exit_codes.NOT_FOUND, "there are: tiny"),
         (("model", "show", "gpt"), exit_codes.NOT_FOUND, "there are: tiny-llama"),
-        (("plan", "show", 999), exit_codes.NOT_FOUND, "matches"),
+        (("plan", "show", 999), exit_codes.NOT_FOUND, "nothing at /api/v1/plans/999/"),
         (("node", "add", "source"), exit_codes.USAGE, "reserved"),
         (("node", "edit", "mini"), exit_codes.USAGE, "say what to change"),
         (("node", "edit", "mini", "--profile", "H100"), exit_codes.USAGE, "H100"),

@@ -225,6 +225,7 @@ def test_forms_are_no_bodies_and_refusals_are_logged(
     api: APIClient, kind: str, body: bytes
 ) -> None:
     answer = answered(api.generic("POST", "/api/v1/clusters/", body, content_type=kind), 415)
+    assert answer.json()["detail"].endswith("in request. Send application/json.")
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert "415" in Change.unscoped.latest("pk").text
 

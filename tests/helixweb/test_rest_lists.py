@@ -264,7 +264,25 @@ def test_no_list_is_ordered_by_what_it_does_not_show() -> None:
 
 def test_a_method_that_is_not_there_is_refused_whatever_its_parameters(api: APIClient) -> None:
     for query in ("", "?colour=red", "?name="):
-        assert api.delete(f"/api/v1/nodes/{query}").status_code == 405
+        refused = answered(api.delete(f"/api/v1/nodes/{query}"), 405)
+        assert refused.json()["detail"].endswith("not allowed. Use GET, POST, HEAD, OPTIONS.")
+    refused = answered(api.get("/api/v1/nodes/", headers={"Accept": "text/html"}), 406)
+    assert refused.json()["detail"].endswith("Accept application/json.")
+    missing = answered(api.get("/api/v1/nodes/999/"), 404)
+    assert missing.json()["detail"] == "There is nothing at /api/v1/nodes/999/ that you may see."
+
+
+@pytest.mark.parametrize("written", ["0_{}", "{}.0", "+{}", " {}", "\u0967", "x", "{},x"])
+def test_a_filter_by_an_id_that_is_none_is_refused(
+    api: APIClient, cluster: Cluster, written: str
+) -> None:
+    """Python makes a number of most of them, so rows of another cluster would be shown."""
+    text = written.format(cluster.pk)
+    for name in ("cluster", "cluster__in", "id", "id__gte"):
+        refused = answered(api.get("/api/v1/nodes/", {name: text}), 400)
+        assert refused.json()["errors"][0]["field"] == name
+    two = api.get("/api/v1/nodes/", {"cluster__in": f"{cluster.pk},{cluster.pk}"})
+    assert answered(two, 200).json()["count"] == 3
 
 
 def test_pages_of_equal_values_leave_no_row_out(api: APIClient, cluster: Cluster) -> None:

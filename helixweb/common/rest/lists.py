@@ -25,6 +25,8 @@ PAGING = ("limit", "offset")
 FIELDS, ORDERING, SEARCH = "fields", "ordering", "q"
 NO_FILTERS = {*PAGING, FIELDS, ORDERING, SEARCH}
 MAX_SEARCH_LENGTH = 200
+# Django takes 1_0 for 10, 1.0 for 1, and digits of all scripts.
+_WHOLE_NUMBERS = re.compile("-?[0-9]+(,-?[0-9]+)*")
 _AT_LEAST_AT_MOST = ("exact", "gte", "lte")
 # Lookups of each kind of column; the first kind that fits counts.
 _LOOKUPS: tuple[tuple[type[Any], tuple[str, ...]], ...] = (
@@ -59,14 +61,10 @@ class TrueOrFalse(BooleanFilter):  # type: ignore[misc]
         super().__init__(*args, **{"widget": forms.TextInput, **options})
 
 
-class _WholeField(forms.IntegerField):
-    """An integer without "2.0", which Django accepts and schemas of integers do not allow."""
-
-    re_decimal = re.compile("(?!)")  # finds nothing to cut off
-
-
 class Whole(NumberFilter):  # type: ignore[misc]
-    field_class = _WholeField
+    """A whole number; `Filters` refuses what Django accepts beside."""
+
+    field_class = forms.IntegerField
 
 
 class TimeFilter(IsoDateTimeFilter):  # type: ignore[misc]
@@ -83,6 +81,12 @@ class Filters(DjangoFilterBackend):  # type: ignore[misc]
         """Skip the filters if there are no parameters: the form of all filters is large."""
         if request.query_params.keys() <= NO_FILTERS:
             return queryset
+        known = getattr(self.get_filterset_class(view, queryset), "base_filters", {})
+        for name, text in request.query_params.items():
+            is_whole = isinstance(known.get(name), QuerySetRequestMixin | Whole)
+            if is_whole and not _WHOLE_NUMBERS.fullmatch(str(text)):
+                why = f"{str(text)[:20]!r} is not allowed; give a whole number."
+                raise exceptions.ValidationError({name: [why]})
         return super().filter_queryset(request, queryset, view)
 
     def get_filterset_class(self, view: Any, queryset: Any = None) -> Any:
