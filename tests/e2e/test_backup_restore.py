@@ -190,9 +190,7 @@ def test_a_site_is_put_back_whole_or_stays_as_it_is(
 
 
 @pytest.mark.e2e
-def test_a_file_that_cannot_be_put_back_leaves_the_whole_site_as_it_is(
-    data: Path, here: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_failed_restore_changes_nothing(data: Path, here: dict[str, str], tmp_path: Path) -> None:
     (data / "uploads").mkdir()
     (data / "uploads" / "kept").touch()
     told("backup", f"{tmp_path}/a.helix", environ=here)

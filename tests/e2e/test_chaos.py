@@ -194,9 +194,7 @@ def check(load: Load, outcome: Outcome) -> None:
     assert not wrong, f"{outcome.line()}: {wrong[0]}"
 
 
-def test_requests_leave_a_stage_that_is_told_to_end_before_it_does(
-    cluster: ChaosCluster, load: Load
-) -> None:
+def test_requests_leave_a_stage_before_it_ends(cluster: ChaosCluster, load: Load) -> None:
     outcome = run(cluster, load, told_to_end("last-1"))
     print(outcome.line())
     check(load, outcome)
@@ -205,9 +203,7 @@ def test_requests_leave_a_stage_that_is_told_to_end_before_it_does(
     assert "the stage of 'last-1' is lost" not in log, "requests were still there"
 
 
-def test_a_coordinator_that_is_told_to_end_ends_its_streams_first(
-    cluster: ChaosCluster, load: Load
-) -> None:
+def test_a_coordinator_ends_its_streams_before_itself(cluster: ChaosCluster, load: Load) -> None:
     streams, refused = asyncio.run(_end_coordinator_under_load(cluster, load))
     assert len(streams) == CLIENTS
     assert all(load.is_right(stream) for stream in streams)

@@ -73,17 +73,13 @@ def until(browser: webdriver.Chrome, script: str, *arguments: Any) -> None:
     )
 
 
-def test_charts_in_sight_come_first_and_the_others_without_being_asked_for(
-    browser: webdriver.Chrome, tmp_path: Path
-) -> None:
+def test_charts_in_sight_are_painted_first(browser: webdriver.Chrome, tmp_path: Path) -> None:
     figures = {name: line() for name in ("top", "second", "third")}
     open_page(browser, tmp_path, figures, apart_px=FAR_PX)
     assert browser.execute_script("return window.painted") == ["top", "second", "third"]
 
 
-def test_what_changes_out_of_sight_is_painted_when_it_is_seen(
-    browser: webdriver.Chrome, tmp_path: Path
-) -> None:
+def test_hidden_changes_are_painted_when_seen(browser: webdriver.Chrome, tmp_path: Path) -> None:
     open_page(browser, tmp_path, {"top": line(), "below": line()}, apart_px=FAR_PX)
     for name in ("top", "below"):
         browser.execute_script(GROW, name)
@@ -95,9 +91,7 @@ def test_what_changes_out_of_sight_is_painted_when_it_is_seen(
     assert browser.execute_script(POINTS, "below") == 3
 
 
-def test_marks_of_moments_stand_where_the_lines_say_they_are(
-    browser: webdriver.Chrome, tmp_path: Path
-) -> None:
+def test_marks_and_lines_share_one_time_zone(browser: webdriver.Chrome, tmp_path: Path) -> None:
     noon, one = "2026-03-01T12:00:00+00:00", "2026-03-01T13:00:00+00:00"
     figure = line(
         xaxis={"type": "date", "range": [noon, one]},
@@ -231,9 +225,7 @@ def site(browser: webdriver.Chrome) -> Iterator[Site]:
         made_up.over.set()
 
 
-def test_a_page_of_too_many_says_so_and_asks_again_when_the_site_says(
-    browser: webdriver.Chrome, site: Site
-) -> None:
+def test_a_refused_page_retries_when_told_to(browser: webdriver.Chrome, site: Site) -> None:
     person = Person(browser, site.url)
     person.open("/")
     person.see("#live", "Too many open pages")
@@ -245,9 +237,7 @@ def test_a_page_of_too_many_says_so_and_asks_again_when_the_site_says(
     assert all(1000 * COME_AGAIN_S <= pause <= 4000 * COME_AGAIN_S / 3 for pause in later)
 
 
-def test_every_event_that_a_part_of_a_page_waits_for_reaches_it(
-    browser: webdriver.Chrome, site: Site
-) -> None:
+def test_every_awaited_event_reaches_the_page(browser: webdriver.Chrome, site: Site) -> None:
     site.is_full = False
     person = Person(browser, site.url)
     person.open("/")

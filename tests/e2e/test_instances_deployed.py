@@ -34,7 +34,7 @@ def scenario(tmp_path: Path, trained_models: Path, blank_sqlite: Path) -> Iterat
         yield scenario
 
 
-def test_instances_and_pipelines_serve_together_and_on_when_one_is_killed(
+def test_instances_and_pipelines_survive_a_kill(
     scenario: Scenario,
 ) -> None:
     site, key = scenario.connect()

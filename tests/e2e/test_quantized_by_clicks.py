@@ -107,9 +107,7 @@ def person(machines: LocalMachines, browser: webdriver.Chrome) -> Person:
     return Person(browser, machines.url)
 
 
-def test_a_person_gets_an_answer_of_a_quantised_model_on_four_unequal_nodes(
-    machines: LocalMachines, person: Person
-) -> None:
+def test_a_quantised_model_answers_on_four_nodes(machines: LocalMachines, person: Person) -> None:
     looks = {
         "read": lambda: the_sizes_are_those_of_the_stored_weights(person, machines.checkpoint),
         "created": lambda: person.see("main", KIND),

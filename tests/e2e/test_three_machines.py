@@ -102,7 +102,7 @@ def machines(
 
 @pytest.mark.e2e
 @pytest.mark.long
-def test_the_page_leads_to_an_answer_and_links_that_do_not_work_are_named(
+def test_the_page_leads_to_an_answer_and_names_broken_links(
     machines: Machines,
 ) -> None:
     firewall(machines.network, "add")

@@ -62,9 +62,7 @@ def test_so_many_requests_a_minute_over_rest(user: Any, time_stands_still: None)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_requests_at_the_start_of_a_minute_are_all_within_the_rate(
-    user: Any, time_stands_still: None
-) -> None:
+def test_a_new_minute_admits_only_the_rate(user: Any, time_stands_still: None) -> None:
     secret = create_api_key(name="k", user=user, scopes=["read"], requests_per_min=2).secret
     both_have_counted = threading.Barrier(2)
 
@@ -234,9 +232,7 @@ def test_a_key_makes_no_key_with_wider_limits_than_its_own(
     assert ApiKey.objects.count() == 1 + len(narrower)
 
 
-def test_nobody_sees_or_ends_the_key_of_another_but_an_administrator(
-    user: Any, api: APIClient, django_user_model: Any
-) -> None:
+def test_only_admins_see_keys_of_others(user: Any, api: APIClient, django_user_model: Any) -> None:
     eve = django_user_model.objects.create_user("eve")
     key = create_api_key(name="k", user=eve, scopes=["read"])
     assert api.get(f"{KEYS}{key.pk}/").status_code == 404

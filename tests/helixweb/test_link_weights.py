@@ -191,9 +191,7 @@ def test_what_a_node_told_before_it_fell_silent_grows_old(serving: Serving) -> N
     assert counted(links.FORGOTTEN_AFTER_S) == {}
 
 
-def test_of_a_coordinator_that_is_gone_nothing_counts_while_another_can_be_heard(
-    serving: Serving, user: Any
-) -> None:
+def test_links_of_a_silent_coordinator_do_not_count(serving: Serving, user: Any) -> None:
     name = next(iter(serving.joined.used_agents))
     gone = FakeCoordinator(serving.joined.cluster, user, port=7050, name="back")
     deployment = Deployment.unscoped.get(pk=serving.deployment.pk)
@@ -242,9 +240,7 @@ def test_the_networks_page_names_a_slow_link_and_queues(serving: Serving, browse
     assert f"{source} → {target} takes no prompts" in browser.get(url).content.decode()
 
 
-def test_the_monitor_names_a_slow_link_at_the_next_sample_and_forgets_it_when_it_is_well(
-    serving: Serving, api: APIClient
-) -> None:
+def test_the_monitor_names_a_link_while_it_is_slow(serving: Serving, api: APIClient) -> None:
     def limits(stats: LinkStats, *, uptime_s: float) -> Any:
         for later_s in (0.0, 2.0):
             MetricSample.unscoped.update(second=F("second") - 2, at=F("at") - timedelta(seconds=2))
@@ -261,9 +257,7 @@ def test_the_monitor_names_a_slow_link_at_the_next_sample_and_forgets_it_when_it
     assert limits(slow(PLANNED), uptime_s=20.0)["limit"] == "nothing"
 
 
-def test_measured_rates_may_count_in_the_next_plan_and_what_was_there_before_is_kept(
-    serving: Serving, browser: Client, api: APIClient
-) -> None:
+def test_measured_rates_become_links(serving: Serving, browser: Client, api: APIClient) -> None:
     cluster = serving.deployment.cluster
     url = f"/clusters/{cluster.pk}/network/keep-measured"
     browser.post(url)
@@ -291,9 +285,7 @@ def measured_only(rate: float = 5e6, **changes: Any) -> LinkStats:
     return stats.model_copy(update=changes)
 
 
-def test_what_was_measured_of_an_unused_link_is_kept_once_and_shown_with_its_age(
-    serving: Serving, browser: Client
-) -> None:
+def test_an_idle_link_is_measured_and_shown_with_its_age(serving: Serving, browser: Client) -> None:
     cluster = serving.deployment.cluster
     Link.unscoped.filter(cluster=cluster).update(origin="estimated")
     planned = serving.weights
@@ -311,7 +303,7 @@ def test_what_was_measured_of_an_unused_link_is_kept_once_and_shown_with_its_age
     assert (link.bandwidth_bytes_per_s, link.recorded_at) == (5e6, written_at)
 
 
-def test_a_link_that_was_measured_has_a_line_in_the_change_log_and_one_confirmed_has_none(
+def test_a_changed_measurement_is_logged_and_a_confirmed_one_is_not(
     serving: Serving,
 ) -> None:
     source, target = serving.ends
@@ -346,9 +338,7 @@ def test_measurements_spare_what_people_imported_and_floors_lower_nothing(servin
     "changes",
     [{"bandwidth_age_s": 500.0}, {"urgent_bytes_total": 9}, {"bandwidth_bytes_per_s": None}],
 )
-def test_old_measurements_links_at_work_and_unknown_rates_are_not_kept(
-    serving: Serving, changes: dict[str, Any]
-) -> None:
+def test_unusable_measurements_are_not_stored(serving: Serving, changes: dict[str, Any]) -> None:
     Link.unscoped.filter(cluster=serving.deployment.cluster).update(origin="estimated")
     serving.tell(measured_only(**changes))
     assert not Link.unscoped.filter(origin="measured").exists()

@@ -181,9 +181,7 @@ def test_a_local_user_of_the_same_name_is_somebody_else(provider: Provider) -> N
     [{"iss": "http://other"}, {"aud": "another"}, {"nonce": "old"}, {"exp": 1}, {"sub": ""}],
     ids=lambda spoilt: next(iter(spoilt)),
 )
-def test_a_token_that_is_not_for_this_log_in_is_refused(
-    provider: Provider, spoilt: dict[str, Any]
-) -> None:
+def test_a_token_of_another_log_in_is_refused(provider: Provider, spoilt: dict[str, Any]) -> None:
     provider.claims["groups"] = ["boss"]
     provider.spoil = spoilt
     browser, answer = come_in(provider)
@@ -210,9 +208,7 @@ def test_a_state_or_a_code_is_good_once_and_in_its_own_browser(provider: Provide
     assert again.headers["Location"].startswith("/login/?sso=")
 
 
-def test_a_provider_that_is_away_is_told_of_and_passwords_work_on(
-    provider: Provider, settings: Any
-) -> None:
+def test_passwords_work_while_the_provider_is_away(provider: Provider, settings: Any) -> None:
     user = get_user_model().objects.create_superuser("ada", password="correct horse")
     settings.HELIX_OIDC_ISSUER = "http://127.0.0.1:9"
     answer = Client().get("/login/sso/")
@@ -255,9 +251,7 @@ def test_a_name_that_cannot_be_is_refused_with_the_reason(office: Client) -> Non
     assert not get_user_model().objects.filter(username="a b").exists()
 
 
-def test_who_is_kept_out_loses_sessions_and_keys_until_let_in(
-    office: Client, user: Any, browser: Client
-) -> None:
+def test_a_deactivated_user_loses_access(office: Client, user: Any, browser: Client) -> None:
     program = program_of(user, "read")
     assert office.post(f"/settings/users/{user.pk}/keep-out").status_code == 302
     assert "ada is logged out" in office.get("/settings/users/").content.decode()
@@ -296,9 +290,7 @@ def test_a_form_that_was_loaded_for_somebody_shows_all_to_others(
     assert shown(user) == ["tiny"]
 
 
-def test_of_two_that_make_the_same_at_once_the_later_is_told(
-    admin: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_later_of_two_creations_conflicts(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def make_group(name: str) -> Group:
         Group.objects.create(name=name)  # somebody else, after the name was found to be free
         return Group.objects.create(name=name)

@@ -102,9 +102,7 @@ def test_the_timeline_of_a_loss_ends_soon_after_it(
     assert max(begin + lasts for _, _, begin, lasts, _ in timeline(api, served)["rows"]) < 10
 
 
-def test_one_note_says_what_is_lost_with_the_remedy_that_fits(
-    served: Served, browser: Client, settings: Any
-) -> None:
+def test_one_note_names_loss_and_remedy(served: Served, browser: Client, settings: Any) -> None:
     def notes() -> str:
         page = state(browser, served)
         assert page.count('role="alert"') == 1

@@ -102,7 +102,7 @@ def test_forward_back_to_nothing_and_forward_on_sqlite(tmp_path: Path, blank_sql
 @pytest.mark.e2e
 @pytest.mark.postgres
 @pytest.mark.long
-def test_forward_back_to_nothing_and_forward_again_on_postgresql(
+def test_forward_back_and_forward_on_postgresql(
     tmp_path: Path,
     postgres: PostgresServer,  # noqa: F811 - the fixture
 ) -> None:

@@ -156,9 +156,7 @@ def test_what_cannot_be_is_refused_in_words(
     assert not ModelMix.unscoped.exists()
 
 
-def test_models_that_do_not_fit_side_by_side_fail_in_words(
-    api: APIClient, body: dict[str, Any], cluster: Cluster
-) -> None:
+def test_models_too_large_fail(api: APIClient, body: dict[str, Any], cluster: Cluster) -> None:
     cluster.nodes.filter(name__startswith="tower-").delete()
     cluster.links.all().delete()
     LanguageModel.objects.update(num_layers=4)  # seven layers fit, eight do not

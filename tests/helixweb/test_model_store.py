@@ -62,9 +62,7 @@ def test_a_model_is_downloaded_whole_over_cut_connections(keyless: Shell, hub: H
     assert "is there already" in keyless.err
 
 
-def test_wrong_bytes_are_no_model_and_are_fetched_again_alone(
-    keyless: Shell, hub: HubServer
-) -> None:
+def test_only_a_file_with_wrong_bytes_is_fetched_again(keyless: Shell, hub: HubServer) -> None:
     *_, last = sorted(file.name for file in hub.repositories[NAME].glob("*.safetensors"))
     hub.wrong_at[last] = 9000
     assert keyless("model", "pull", NAME) == exit_codes.FAILED
@@ -225,9 +223,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(folder: Path) -> None:
         assert content(added).items() <= content(folder).items()
 
 
-def test_a_second_process_that_writes_the_same_model_is_refused(
-    keyless: Shell, hub: HubServer, settings: Any
-) -> None:
+def test_only_one_process_writes_a_model(keyless: Shell, hub: HubServer, settings: Any) -> None:
     target = Path(settings.HELIX_MODELS_DIR) / NAME
     with partial_folder(target, COMMIT):
         assert keyless("model", "pull", NAME) == exit_codes.FAILED
@@ -235,9 +231,7 @@ def test_a_second_process_that_writes_the_same_model_is_refused(
         assert find_folder(f"org/.small-{COMMIT}") is None
 
 
-def test_what_is_of_an_older_commit_is_removed(
-    keyless: Shell, hub: HubServer, settings: Any
-) -> None:
+def test_parts_of_older_commits_are_removed(keyless: Shell, hub: HubServer, settings: Any) -> None:
     first, *_ = sorted(file.name for file in hub.repositories[NAME].glob("*.safetensors"))
     hub.wrong_at[first] = 9000
     assert keyless("model", "pull", NAME) == exit_codes.FAILED

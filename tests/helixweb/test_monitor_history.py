@@ -338,7 +338,7 @@ def test_options_out_of_range_are_refused(key: str) -> None:
 
 
 @pytest.mark.django_db
-def test_the_command_without_a_plan_makes_the_demo_cluster_and_serves_on_it(
+def test_the_command_makes_a_demo_cluster_if_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(simulated_traffic, "SEARCH_S", 0.5)

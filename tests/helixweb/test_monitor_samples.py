@@ -132,9 +132,7 @@ def heard(cluster: Cluster, at: datetime, **changes: Any) -> None:
     services.keep_report(cluster_id=cluster.pk, report=report(**changes), node_stats={}, at=at)
 
 
-def test_a_coordinators_report_becomes_a_sample_and_a_frame_for_pages(
-    joined: FakeCluster, api: APIClient
-) -> None:
+def test_a_report_becomes_a_sample_and_a_frame(joined: FakeCluster, api: APIClient) -> None:
     joined.coordinator.report(output_tokens_per_s=42.0, ttft_p50_s=0.25)
     sample = MetricSample.unscoped.get()
     assert sample.output_tokens_per_s == 42.0

@@ -208,9 +208,7 @@ def test_a_name_is_read_from_the_sites_own_copy_first(
         assert hub.requests > before
 
 
-def test_a_name_is_read_from_the_hub_by_its_first_bytes(
-    api: APIClient, hub: HubServer, settings: Any
-) -> None:
+def test_a_name_reads_only_headers_of_a_hub(api: APIClient, hub: HubServer, settings: Any) -> None:
     made = answered(api.post("/api/v1/models/", {"name": "x", "checkpoint": "org/small"}), 201)
     assert_facts(made.json())
     hub.asked.clear()

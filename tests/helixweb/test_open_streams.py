@@ -65,7 +65,7 @@ async def test_one_person_has_so_many_streams_open_and_no_more_and_others_have_t
 
 
 @pytest.mark.usefixtures("few")
-async def test_who_waits_for_events_has_a_stream_open_and_who_only_looks_has_not(
+async def test_waiting_for_events_counts_as_a_stream(
     reader: Reader,
 ) -> None:
     waits = [await reader.ask(REST, wait=60) for _ in range(MOST)]
@@ -125,9 +125,7 @@ async def test_a_right_that_ends_while_a_stream_is_asked_for_is_not_overlooked(
         await answer._iterator.aclose()
 
 
-def test_places_are_taken_before_it_is_asked_what_may_be_heard(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_places_are_taken_before_rights(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what ends between the two is seen by neither."""
     said: list[str] = []
     taken = broadcaster.latest_place

@@ -94,9 +94,7 @@ def test_stages_that_load_at_different_times_hold_the_same_commit(
     contains(shown, f">{NAME}<", f">{NAME}@{COMMIT}<")
 
 
-def test_only_a_stop_brings_a_newer_version_and_a_roll_back_the_older_one(
-    of_hub: FakeCluster, api: APIClient, hub: HubServer
-) -> None:
+def test_only_a_stop_changes_versions(of_hub: FakeCluster, api: APIClient, hub: HubServer) -> None:
     of_hub.deploy()
     of_hub.ready()
     move_main(hub)
@@ -130,7 +128,7 @@ def test_no_stage_takes_the_hubs_version_in_place_of_the_sites(
         loaded_commit(checkpoint, tmp_path / "store", site, HubSettings(endpoint=hub.url))
 
 
-def test_a_name_that_the_site_cannot_look_up_is_deployed_as_written_and_the_page_says_so(
+def test_unresolved_names_stay_unpinned(
     of_hub: FakeCluster, browser: Client, settings: Any
 ) -> None:
     settings.HF_ENDPOINT = "http://127.0.0.1:9"

@@ -269,9 +269,7 @@ def test_rules_that_contradict_the_cluster_are_refused_in_the_planners_words(
     assert not PlanRun.unscoped.exists()
 
 
-def test_the_options_that_a_run_shows_start_the_same_run_again(
-    api: APIClient, request_body: dict[str, Any]
-) -> None:
+def test_shown_options_start_the_same_run(api: APIClient, request_body: dict[str, Any]) -> None:
     rules = {
         "max_hops": 3,
         "excluded_nodes": ["mini"],

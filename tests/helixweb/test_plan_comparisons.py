@@ -109,7 +109,7 @@ def test_a_new_node_joins_one_component_and_leaves_the_others_apart(problem: Pro
     assert carried.components == (fast, slow | {"new-3"})
 
 
-def test_what_a_placement_costs_is_known_where_all_its_nodes_have_a_price(
+def test_a_placement_has_a_cost_if_all_nodes_do(
     measured_problem: dict[str, Any],
 ) -> None:
     held = {"tower": LayerRange(first=0, end=3), "mini": LayerRange(first=3, end=4)}
@@ -152,9 +152,7 @@ def test_the_page_estimates_a_change_at_once(browser: Client, plan: Plan) -> Non
     assert "0 ms" not in answer.content.decode()
 
 
-def test_a_search_on_the_copy_says_so_and_cannot_be_deployed(
-    browser: Client, plan: Plan, cluster: Cluster
-) -> None:
+def test_a_search_on_a_copy_says_so(browser: Client, plan: Plan, cluster: Cluster) -> None:
     form = {
         "removed": "mini", "upgraded-node": "laptop", "upgraded-becomes": "big",
         "time_limit_s": "5", "solve": "1",

@@ -22,7 +22,7 @@ from tests.helixweb.looking import answered, fresh
 from tests.helixweb.searching import SEARCH
 
 
-def test_a_plan_stored_before_plans_had_their_hop_limit_takes_that_of_its_search(
+def test_a_plan_without_a_hop_limit_takes_that_of_its_search(
     plan: Plan,
 ) -> None:
     assert stored_plan(plan).max_hops is None

@@ -126,9 +126,7 @@ def test_a_rule_that_cannot_be_is_refused_by_name(
     assert not PlanRun.unscoped.exists()
 
 
-def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
-    browser: Client, cluster: Cluster, user: Any
-) -> None:
+def test_a_start_plan_fills_the_form(browser: Client, cluster: Cluster, user: Any) -> None:
     rules = PlacementRules(pinned={"mini": LayerRange(first=3, end=4)}, max_layers_of={"tower": 3})
     run = begun(cluster, user, PlanOptions(objective="flow", time_limit_s=12, rules=rules))
     searched(run)
@@ -141,9 +139,7 @@ def test_starting_from_a_plan_fills_the_form_with_how_it_was_searched_for(
     assert "tiny-llama" not in text(browser, "/plans/new/starts?cluster=999")
 
 
-def test_a_cluster_that_cannot_hold_the_model_is_refused_with_a_remedy(
-    browser: Client, cluster: Cluster, form: dict[str, Any]
-) -> None:
+def test_too_small_a_cluster_fails(browser: Client, cluster: Cluster, form: dict[str, Any]) -> None:
     cluster.links.all().delete()
     cluster.nodes.exclude(name="mini").delete()
     assert "does not fit" in text(
@@ -186,9 +182,7 @@ def test_while_it_runs_the_page_listens_from_its_rendering(browser: Client, run:
     assert "<nav" not in swapped, "a change of state swaps the run without the shell around it"
 
 
-def test_a_finished_run_shows_its_plan_and_listens_until_it_is_explained_and_simulated(
-    browser: Client, run: PlanRun
-) -> None:
+def test_a_finished_run_listens_until_its_studies_end(browser: Client, run: PlanRun) -> None:
     searched(run)
     page = text(browser, f"/plans/{run.pk}/")
     assert f'data-topics="plan-run:{run.pk}"' in page

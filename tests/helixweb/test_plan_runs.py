@@ -67,9 +67,7 @@ def lose_worker(run: PlanRun) -> None:
     )
 
 
-def test_starting_a_run_snapshots_the_problem_and_sends_its_message_after_commit(
-    cluster: Cluster, user: Any, messages: Any
-) -> None:
+def test_a_new_run_has_its_problem_and_message(cluster: Cluster, user: Any, messages: Any) -> None:
     with transaction.atomic():
         run = begun(cluster, user, OPTIONS)
         assert len(messages) == 0
@@ -372,9 +370,7 @@ def test_who_waits_wakes_nobody(plan: Plan, running: tuple[Simulation, int], mes
     assert (fresh(waiting).status, sent(messages)) == (Status.QUEUED, [])
 
 
-def test_a_search_that_waited_is_woken_when_a_mix_has_ended(
-    cluster: Cluster, user: Any, messages: Any
-) -> None:
+def test_a_mix_that_ends_wakes_a_search(cluster: Cluster, user: Any, messages: Any) -> None:
     mix = ModelMix.objects.create(cluster=cluster, options={}, status=Status.FAILED)
     run = PlanRun.objects.create(
         cluster=cluster, model=LanguageModel.objects.get(), problem={}, options={}, created_by=user

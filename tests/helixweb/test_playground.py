@@ -69,9 +69,7 @@ def events_of(content: bytes) -> list[Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_page_that_is_open_through_a_change_goes_on(
-    joined: FakeCluster, reachable: int, user: Any
-) -> None:
+def test_an_open_page_survives_a_change(joined: FakeCluster, reachable: int, user: Any) -> None:
     newer = joined.deploy()
     assert newer.pk != reachable
     response, content = ask(user, {"deployment": reachable, "messages": HELLO})

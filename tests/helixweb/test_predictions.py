@@ -109,7 +109,7 @@ def serving(problem: dict[str, Any], user: Any) -> Served:
     return Served(FakeCluster(cluster, user), user)
 
 
-def test_a_node_that_takes_longer_than_its_profile_is_named_with_the_remedy(
+def test_a_slow_node_is_named_with_a_remedy(
     served: Served, browser: Client, api: APIClient
 ) -> None:
     slow = min(served.plan.placement.layers)

@@ -51,9 +51,7 @@ def prepared(data: Path) -> dict[str, Any]:
 
 
 @pytest.mark.processes
-def test_a_coordinator_that_the_site_does_not_know_gets_a_token_at_the_next_start(
-    tmp_path: Path, blank_sqlite: Path
-) -> None:
+def test_an_unknown_coordinator_gets_a_token(tmp_path: Path, blank_sqlite: Path) -> None:
     data = tmp_path / "data"
     blank_database.put(blank_sqlite, data)
     assert prepared(data)["cluster"] == "main"
@@ -159,9 +157,7 @@ def test_impossible_options_are_refused(words: list[str], told: str, tmp_path: P
     assert told in said
 
 
-def test_a_data_folder_that_cannot_be_made_or_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_data_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     code, said = up(data=tmp_path / "file" / "data")
     assert code == 1

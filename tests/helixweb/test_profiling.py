@@ -264,7 +264,7 @@ def test_an_exported_profile_is_read(measured: Measured, api: APIClient, browser
     assert versions[2].recorded_at <= timezone.now()
 
 
-def test_a_gpu_that_nobody_measured_is_estimated_and_marked_where_plans_use_it(
+def test_an_estimate_is_marked_in_plans(
     measured: Measured, api: APIClient, browser: Client
 ) -> None:
     model = LanguageModel.objects.create(
@@ -300,9 +300,7 @@ def unmeasured(measured: Measured) -> None:
     Profile.unscoped.update(origin=Origin.ESTIMATED)
 
 
-def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
-    measured: Measured, api: APIClient, browser: Client
-) -> None:
+def test_one_click_measures_all_nodes(measured: Measured, api: APIClient, browser: Client) -> None:
     unmeasured(measured)
     measured.agent("mini").move("tcp://10.0.0.9:7001")  # a machine of its own
     cluster, model = measured.cluster.cluster, measured.cluster.model
@@ -329,7 +327,7 @@ def test_one_click_measures_all_nodes_those_of_one_machine_in_turn(
     ]
 
 
-def test_nodes_with_gpus_of_their_own_are_measured_at_once(
+def test_nodes_with_gpus_are_measured_at_once(
     measured: Measured, api: APIClient, shell: Shell
 ) -> None:
     unmeasured(measured)
@@ -351,7 +349,7 @@ def test_nodes_with_gpus_of_their_own_are_measured_at_once(
     assert shell("node", "measure", "nobody") == 3
 
 
-def test_a_node_of_the_same_kind_times_a_few_steps_instead(
+def test_a_node_alike_times_a_few_steps(
     measured: Measured, api: APIClient, browser: Client
 ) -> None:
     for name in measured.cluster.agents:

@@ -124,7 +124,7 @@ def test_a_process_that_stops_reporting_blocks_no_plan(joined: FakeCluster, api:
     assert api.post("/api/v1/deployments/", {"plan": joined.plan.pk}).status_code == 202
 
 
-def test_a_port_that_refuses_is_a_fault_only_where_its_process_listens(
+def test_a_closed_port_is_a_fault_if_its_process_listens(
     joined: FakeCluster, api: APIClient
 ) -> None:
     def cells() -> dict[tuple[str, str], str]:
@@ -222,7 +222,7 @@ def measured_by(joined: FakeCluster, *, busy: str = "") -> list[tuple[str, str]]
     return found
 
 
-def test_the_links_of_machines_that_joined_are_measured_and_what_people_say_stays(
+def test_links_of_machines_are_measured(
     joined: FakeCluster, api: APIClient, browser: Client
 ) -> None:
     cluster = joined.cluster

@@ -214,9 +214,7 @@ def test_with_the_policy_automatic_it_is_deployed_once(automatic: Repaired) -> N
     assert ended.after == {"status": "superseded"}
 
 
-def test_a_placement_that_may_not_be_deployed_by_itself_says_why(
-    automatic: Repaired, browser: Client
-) -> None:
+def test_a_placement_that_cannot_be_deployed_says_why(automatic: Repaired, browser: Client) -> None:
     automatic.lose("tower")
     automatic.until_searched()
     LanguageModel.objects.update(checkpoint="")
@@ -230,9 +228,7 @@ class _Killed(BaseException):
     """The worker is no more."""
 
 
-def test_a_worker_that_dies_while_it_deploys_leaves_that_to_the_next(
-    automatic: Repaired, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_worker_is_replaced(automatic: Repaired, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*args: Any, **options: Any) -> None:
         raise _Killed
 
@@ -345,9 +341,7 @@ def test_layers_stay_while_an_agent_may_start_its_stage_again(automatic: Repaire
     assert automatic.beat(after_s=repairing.WAITS_S / 2) == [State.DEPLOYED], "it had its time"
 
 
-def test_a_search_that_found_nothing_in_its_short_time_gets_the_longer(
-    automatic: Repaired, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_search_gets_longer(automatic: Repaired, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repairing, "SHORT_SEARCH_S", 0.1)
     automatic.lose("tower")
     automatic.beat()

@@ -56,7 +56,7 @@ def test_the_answers_rise_in_bytes_and_flow_and_start_with_no_move(plan: Plan, u
     assert run.incumbents.count() >= 1
 
 
-def test_a_budget_that_lets_nothing_flow_fails_and_says_what_would_do(
+def test_too_small_a_budget_fails_with_what_is_needed(
     plan: Plan, user: Any, cluster: Cluster
 ) -> None:
     options = PlanOptions(time_limit_s=0.5)
@@ -121,9 +121,7 @@ def test_an_adopted_answer_keeps_nodes_apart(plan: Plan, cluster: Cluster, user:
     assert plan_from_dict(adopted.plan.document).placement == apart
 
 
-def test_the_form_says_what_changed_and_leaves_silent_nodes_out(
-    plan: Plan, cluster: Cluster, browser: Client
-) -> None:
+def test_the_form_excludes_silent_nodes(plan: Plan, cluster: Cluster, browser: Client) -> None:
     long_ago = timezone.now() - timedelta(minutes=5)
     cluster.nodes.filter(name="mini").update(joined_at=long_ago, last_seen_at=long_ago)
     page = browser.get(f"/plans/by-id/{plan.pk}/replan").content.decode()

@@ -33,9 +33,7 @@ def test_traces_of_a_report_become_rows_once(cluster: Cluster, user: Any) -> Non
     assert row.tpot_s == pytest.approx((2.0 - 0.66) / 4)
 
 
-def test_requests_that_wait_or_run_are_listed_until_the_coordinator_is_silent(
-    cluster: Cluster, user: Any, browser: Client
-) -> None:
+def test_live_requests_are_listed(cluster: Cluster, user: Any, browser: Client) -> None:
     coordinator = FakeCoordinator(cluster, user)
     told = {"age_s": 61.0, "model_name": "tiny", "prompt_tokens": 12, "output_tokens": 3}
     waits = ReportedRequest(request="0" * 15 + "a", state=LiveRequestState.WAITING, **told)
@@ -149,7 +147,7 @@ def test_a_program_gets_the_parts_and_the_time_line(cluster: Cluster, api: APICl
     assert answer["nodes"] == ["tower", "laptop"]
 
 
-def test_old_traces_are_forgotten_and_no_cluster_has_too_many(
+def test_traces_are_pruned_by_age_and_count(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "MOST_OF_A_CLUSTER", 5)

@@ -65,9 +65,7 @@ def test_a_key_that_may_read_gets_the_page_and_nobody_else(client: Client, key: 
     assert scrape(client, serving).status_code == 403
 
 
-def test_programs_of_this_machine_need_no_key_where_that_is_set_and_proxies_do(
-    client: Client, db: None, settings: Any
-) -> None:
+def test_loopback_may_be_exempt_from_keys(client: Client, db: None, settings: Any) -> None:
     assert scrape(client).status_code == 401
     settings.HELIX_METRICS_ON_LOOPBACK = True
     assert scrape(client).status_code == 200

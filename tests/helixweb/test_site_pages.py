@@ -122,9 +122,7 @@ def test_one_entry_alone_tells_nothing_of_a_token(cluster: Cluster) -> None:
     assert row.kv_bytes_per_token_layer is None
 
 
-def test_every_better_placement_of_a_search_can_be_looked_at(
-    browser: Client, cluster: Cluster, user: object
-) -> None:
+def test_every_incumbent_has_a_page(browser: Client, cluster: Cluster, user: object) -> None:
     options = PlanOptions(objective="flow", time_limit_s=1)
     run = begun(cluster, user, options)
     found_for(run, claimed(run))
@@ -280,9 +278,7 @@ def test_what_serves_is_shown_in_numbers(joined: FakeCluster, browser: Client) -
     assert "已在 3 个节点上就绪。" in page(browser)
 
 
-def test_numbers_of_a_coordinator_that_fell_silent_are_not_shown_as_of_now(
-    joined: FakeCluster, browser: Client
-) -> None:
+def test_numbers_of_a_silent_coordinator_are_hidden(joined: FakeCluster, browser: Client) -> None:
     served(joined)
     joined.coordinator.report(output_tokens_per_s=4321.0)
     assert "4,321" in page(browser)
@@ -307,9 +303,7 @@ def test_a_cluster_is_chosen_by_query_and_must_exist(cluster: Cluster, browser: 
     assert f'hx-get="/?cluster={cluster.pk}"' in page(browser, cluster=cluster.pk)
 
 
-def test_a_chart_of_what_serves_moves_beside_what_limits_it_and_what_waits_for_a_person(
-    joined: FakeCluster, cluster: Cluster, browser: Client
-) -> None:
+def test_charts_and_alerts_are_live(joined: FakeCluster, cluster: Cluster, browser: Client) -> None:
     assert "flow-load" not in page(browser)
     served(joined)
     joined.coordinator.report()

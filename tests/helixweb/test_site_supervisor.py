@@ -59,7 +59,7 @@ def wait_for_end(supervisor: Supervisor) -> None:
     supervisor.tend()
 
 
-def test_what_dies_is_started_again_after_a_pause_that_grows(
+def test_restarts_have_growing_pauses(
     supervisor: Supervisor, said: list[str], clock: Clock
 ) -> None:
     supervisor.start(child("raise SystemExit(3)"))
@@ -77,9 +77,7 @@ def test_what_dies_is_started_again_after_a_pause_that_grows(
     assert sum("was started again" in line for line in said) == 4
 
 
-def test_no_pause_is_longer_than_half_a_minute_and_the_first_is_short_after_a_long_run(
-    supervisor: Supervisor, clock: Clock
-) -> None:
+def test_pauses_are_bounded_and_reset_by_a_long_run(supervisor: Supervisor, clock: Clock) -> None:
     supervisor.start(child("raise SystemExit(1)"))
     kept = supervisor.kept[0]
     kept.pause_s = 20.0
@@ -92,9 +90,7 @@ def test_no_pause_is_longer_than_half_a_minute_and_the_first_is_short_after_a_lo
     assert kept.again_at == clock.now + supervising.FIRST_PAUSE_S
 
 
-def test_what_was_called_wrongly_is_given_up_and_its_words_are_passed_on(
-    supervisor: Supervisor, said: list[str], tmp_path: Path
-) -> None:
+def test_usage_errors_are_final(supervisor: Supervisor, said: list[str], tmp_path: Path) -> None:
     program = "import sys; sys.stderr.write('coordinator: the token is used\\n'); sys.exit(2)"
     log, remedy = tmp_path / "log", "Give it another."
     supervisor.start(child(program, name="coordinator", log=log, remedy=remedy))

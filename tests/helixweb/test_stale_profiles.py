@@ -54,9 +54,7 @@ def reasons(name: str) -> tuple[str, ...]:
     return tuple(why for one in stale_profiles([node]).get(node.pk, ()) for why in one.reasons)
 
 
-def test_another_memory_budget_makes_a_profile_stale_until_it_is_measured_again(
-    measured: Measured, browser: Client
-) -> None:
+def test_another_memory_budget_makes_a_profile_stale(measured: Measured, browser: Client) -> None:
     measure(measured, "tower")
     assert reasons("tower") == ()
     node = offer("tower", 12_000_000)
@@ -117,9 +115,7 @@ def test_estimates_and_imported_profiles_are_never_stale(measured: Measured) -> 
     assert reasons("tower") == ()
 
 
-def test_the_page_of_a_plan_names_stale_profiles_of_its_nodes(
-    measured: Measured, browser: Client, plan: Any
-) -> None:
+def test_a_plans_page_names_stale_profiles(measured: Measured, browser: Client, plan: Any) -> None:
     name = sorted(plan.document["placement"])[0]
     measure(measured, name)
     address = reverse("plan-run", args=[plan.run_id])
@@ -156,9 +152,7 @@ def test_a_profile_measured_on_other_hardware_is_assigned_after_confirmation(
     assert mini.get().profile_name == source.profile_name, "none is asked for on like hardware"
 
 
-def test_many_nodes_get_such_a_profile_only_by_an_action_of_its_own(
-    measured: Measured, browser: Client
-) -> None:
+def test_many_nodes_need_an_explicit_action(measured: Measured, browser: Client) -> None:
     name = measure(measured, "tower").profile_name
     other = offer("mini", 100)
     asked = {"node": [other.pk], "word": name}
@@ -210,9 +204,7 @@ def shown(browser: Client, plan: Plan) -> list[NewerMeasurements | None]:
     return [page.context["newer"], overview.context["view"]["newer"]]
 
 
-def test_a_plan_that_is_older_than_a_measurement_is_computed_again_by_one_click(
-    measured: Measured, browser: Client, plan: Plan
-) -> None:
+def test_an_old_plan_is_computed_again(measured: Measured, browser: Client, plan: Plan) -> None:
     Plan.unscoped.exclude(pk=plan.pk).delete()  # of which one may have a higher number
     assert shown(browser, plan) == [None, None]
     name = measure(measured, "tower").profile_name
@@ -255,9 +247,7 @@ def test_a_run_that_goes_on_is_as_old_as_the_first(plan: Plan, user: Any, cluste
 
 
 @pytest.mark.django_db(transaction=True)  # the thread of its lease writes too
-def test_an_answer_of_a_replanning_that_is_adopted_later_is_as_old_as_the_replanning(
-    plan: Plan, user: Any, cluster: Cluster
-) -> None:
+def test_an_adopted_answer_has_the_age_of_its_run(plan: Plan, user: Any, cluster: Cluster) -> None:
     run = starting.start_replan(
         plan, options=PlanOptions(time_limit_s=0.5), budget_bytes=None, user=user
     )
@@ -284,9 +274,7 @@ def test_rules_about_nodes_that_are_gone_are_left_out(cluster: Cluster, user: An
     }
 
 
-def test_a_plan_of_a_changed_copy_of_the_cluster_is_not_computed_again(
-    browser: Client, plan: Plan, cluster: Cluster
-) -> None:
+def test_a_what_if_is_not_computed_again(browser: Client, plan: Plan, cluster: Cluster) -> None:
     PlanRun.unscoped.filter(plan=plan).update(what_if="without mini")
     measure_link(cluster)
     assert shown(browser, plan) == [None, None]
@@ -294,9 +282,7 @@ def test_a_plan_of_a_changed_copy_of_the_cluster_is_not_computed_again(
     assert PlanRun.unscoped.count() == 1
 
 
-def test_what_keeps_a_plan_from_being_computed_again_is_said_on_its_page(
-    browser: Client, plan: Plan, cluster: Cluster
-) -> None:
+def test_why_no_plan_is_computed_is_shown(browser: Client, plan: Plan, cluster: Cluster) -> None:
     records.delete(cluster.nodes.get(name="tower"))
     records.delete(cluster.nodes.get(name="laptop"))
     answer = browser.post(reverse("plan-run-again", args=[plan.run_id]), follow=True)

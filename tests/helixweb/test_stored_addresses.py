@@ -16,9 +16,7 @@ MIGRATION = import_module(
 ).refuse_unusable_addresses
 
 
-def test_an_upgrade_lets_only_the_process_with_such_an_address_join_again(
-    joined: FakeCluster, cluster: Cluster
-) -> None:
+def test_an_upgrade_revokes_unusable_addresses(joined: FakeCluster, cluster: Cluster) -> None:
     row = joined.deploy()
     MIGRATION(apps, None)
     assert Deployment.unscoped.get(pk=row.pk).status == row.status

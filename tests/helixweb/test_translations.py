@@ -312,7 +312,7 @@ def test_pages_of_a_site_with_everything_in_it_leave_no_text_in_english() -> Non
 
 
 @pytest.mark.django_db
-def test_pages_of_an_empty_site_and_those_before_the_log_in_leave_no_text_in_english(
+def test_pages_of_an_empty_site_leave_no_text_in_english(
     django_user_model: Any,
 ) -> None:
     django_user_model.objects.create_superuser("ada", password=PASSWORD)

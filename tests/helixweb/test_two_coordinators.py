@@ -88,9 +88,7 @@ def test_one_that_is_silent_holds_no_change_up(fronts: TwoFronts) -> None:
     assert fronts.deployment.took_over_at is not None
 
 
-def test_numbers_of_the_cluster_are_of_both_and_do_not_fall_when_one_dies(
-    fronts: TwoFronts, browser: Client
-) -> None:
+def test_numbers_add_up_and_survive_one_of_two(fronts: TwoFronts, browser: Client) -> None:
     traffic = {"mini": node(100.0, 50, ready=True)}
     edges = {"source->mini": 50}
     counts = {"ttft": (1, 2)}
@@ -118,9 +116,7 @@ def test_numbers_of_the_cluster_are_of_both_and_do_not_fall_when_one_dies(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_both_are_answered_when_they_report_at_the_same_moment(
-    fronts: TwoFronts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_reports_at_once_both_count(fronts: TwoFronts, monkeypatch: pytest.MonkeyPatch) -> None:
     both, now = (fronts.coordinator, fronts.second), timezone.now()
     for number in range(1, 21):
         second = now + timedelta(seconds=number)
@@ -132,9 +128,7 @@ def test_both_are_answered_when_they_report_at_the_same_moment(
         assert MetricSample.unscoped.filter(second=int(second.timestamp())).count() == 1
 
 
-def test_pages_name_both_and_clients_of_the_site_ask_one_that_can_be_heard(
-    fronts: TwoFronts, browser: Client
-) -> None:
+def test_pages_name_both_and_clients_ask_a_live_one(fronts: TwoFronts, browser: Client) -> None:
     page = browser.get(f"/deployments/{fronts.deployment.pk}/").content.decode()
     contains(page, "http://127.0.0.1:8100/v1", "http://127.0.0.1:8150/v1")
     assert losses_of(fronts.deployment, now=timezone.now()) == []

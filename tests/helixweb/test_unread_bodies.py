@@ -128,7 +128,7 @@ def test_of_a_strangers_large_body_nothing_is_read(path: str, made_up: str) -> N
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_of_a_strangers_body_without_a_length_no_more_is_read_than_stays_in_memory(
+def test_of_a_strangers_endless_body_little_is_read(
     path: str,
 ) -> None:
     talk = Talk(path, stated=None)
@@ -166,9 +166,7 @@ def test_a_node_sends_large_messages_to_its_own_doors_only(credential: str) -> N
         assert (talk.send(MOST_UNKNOWN_BYTES + 1)[0], talk.taken) == (status, taken)
 
 
-async def test_heartbeats_are_answered_while_every_other_thread_is_taken(
-    credential: str, site: Application
-) -> None:
+async def test_heartbeats_have_a_thread_of_their_own(credential: str, site: Application) -> None:
     go_on = threading.Event()
     for pool in (site._pools["people"], site._pools["imports"]):
         for _ in range(pool._max_workers):
@@ -216,9 +214,7 @@ async def test_a_stream_ends_when_nobody_listens(
     await talk.wait(30)
 
 
-async def test_requests_of_a_key_are_written_before_the_process_ends(
-    key: str, site: Application
-) -> None:
+async def test_requests_of_a_key_are_counted_at_the_end(key: str, site: Application) -> None:
     server = ApplicationCommunicator(site, {"type": "lifespan"})
     await server.send_input({"type": "lifespan.startup"})
     assert (await server.receive_output(30))["type"] == "lifespan.startup.complete"

@@ -89,9 +89,7 @@ def test_a_folder_without_wheels_says_how_to_fill_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_gathering_asks_pip_for_this_version_or_for_what_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gathering_asks_pip_for_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
