@@ -160,16 +160,73 @@ def test_no_placement_by_chance_is_estimated_or_simulated_to_serve_more():
                 assert forecast.decode_tokens_per_s <= bound
 
 
-def simulated_tokens_per_s(problem, placement, *, warm_up_s, window_s):
+def far_apart(problem, rng):
+    """Its nodes in two or three regions."""
+    cluster, [link] = problem.cluster, problem.cluster.region_links
+    regions, far_s = ["here", "there", "yonder"][: rng.randint(2, 3)], rng.choice([0.01, 0.1])
+    links = tuple(
+        replace(link, source=one, target=other, latency_s=0.001 if one == other else far_s)
+        for one in regions
+        for other in regions
+    )
+    nodes = tuple(replace(node, region=rng.choice(regions)) for node in cluster.nodes)
+    return replace(problem, cluster=replace(cluster, nodes=nodes, region_links=links))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_scarce_room_and_regions_do_not_let_chance_serve_more(seed):
+    rng = random.Random(seed)
+    num_layers, policy = (
+        rng.randint(2, 6),
+        replace(POLICIES[seed % 7], published_batch_limits=False),
+    )
+    kinds = [
+        (rng.choice([0.001, 0.01, 0.05]), rng.choice([0.002, 0.05, 0.3]))
+        for _ in range(rng.randint(2, 6))
+    ]
+    prompt, output = rng.choice([(100, 10), (300, 60), (10, 200)])
+    problem = cluster_problem(kinds, num_layers=num_layers, bandwidth_bytes_per_s=1e8)
+    problem = with_room(problem, (prompt + output) * num_layers * rng.choice([10, 100]), rng=rng)
+    most = rng.randint(min(num_layers, -(-2 * num_layers // len(kinds))), num_layers)
+    problem = replace(
+        problem if seed % 2 else far_apart(problem, rng),
+        workload=Workload(mean_prompt_tokens=prompt, mean_output_tokens=output),
+        compute_profiles={
+            name: replace(profile, max_layers=most)
+            for name, profile in problem.compute_profiles.items()
+        },
+    )
+    estimator, bound = Estimator(problem, policy=policy), bound_of(problem, policy)
+    rates = {}
+    for _ in range(60):
+        lengths = [rng.randint(1, most) for _ in kinds]
+        firsts = [rng.randint(0, num_layers - length) for length in lengths]
+        ranges = tuple(
+            (first, first + length) for first, length in zip(firsts, lengths, strict=True)
+        )
+        flow = balanced_flow(problem, placed(*ranges), partial_inference=True)
+        rates[ranges] = estimator.of(placed(*ranges), flow).decode_tokens_per_s
+    best = max(rates, key=rates.__getitem__)
+    assert 0 < rates[best] <= bound
+    window_s = 2e5 / rates[best]
+    served = simulated_tokens_per_s(
+        problem, placed(*best), policy=policy, warm_up_s=window_s, window_s=window_s
+    )
+    assert served <= CHANCE * bound
+
+
+def simulated_tokens_per_s(problem, placement, *, warm_up_s, window_s, policy=RUNTIME_POLICY):
+    """With partial inference, and even weights."""
     forecast = simulate(
         problem,
         placement=placement,
         routing_weights=even_weights(
-            placement, num_layers=problem.model.num_layers, partial_inference=False
+            placement, num_layers=problem.model.num_layers, partial_inference=True
         ),
         demand=Backlog(lengths=lengths_of(problem, 1), prompts_in_flight=1000),
-        policy=RUNTIME_POLICY,
-        partial_inference=False,
+        policy=policy,
+        partial_inference=True,
         options=SimulationOptions(warm_up_s=warm_up_s, window_s=window_s),
     )
     return forecast.decode_tokens_per_s
