@@ -54,23 +54,21 @@ from tests.helixweb.request_traces import made_up_trace
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = [AT, AT + timedelta(seconds=1)]
-POINTS = [
-    Incumbent(elapsed_s=1.0, flow_tokens_per_s=5.0, upper_bound_tokens_per_s=None, placer="milp")
-]
+
+
+def point(elapsed_s: float, flow: float, bound: float | None) -> Incumbent:
+    return Incumbent(
+        elapsed_s=elapsed_s,
+        flow_tokens_per_s=flow,
+        upper_bound_tokens_per_s=bound,
+        placer="swarm",
+    )
+
+
 LINK = '<a href="//evil.example">tower</a>'
 OURS = {"br", "extra", "/extra"}
 # Where Plotly takes what it is given literally: keys of categories, and their order.
 KEYS = {"x", "y", "categoryarray", "tickvals"}
-
-
-@pytest.fixture
-def problem(tiny_problem: dict[str, Any]) -> Problem:
-    return problem_from_dict(tiny_problem)
-
-
-@pytest.fixture
-def plan(problem: Problem) -> Plan:
-    return planned(problem)
 
 
 def planned(problem: Problem) -> Plan:
@@ -107,7 +105,7 @@ def charts_of(tiny_problem: dict[str, Any], *, name: str) -> dict[str, Chart]:
         "between": between(latencies, *TIMES, markers=[Marker(at=AT, label="#1")]),
         "flow_share": flow_share([FlowShare(name, 0.5, 0.5)]),
         "gantt": gantt(made_up_trace(1)),
-        "incumbent_curve": incumbent_curve(POINTS, until_s=2.0, goal=goal),
+        "incumbent_curve": incumbent_curve([point(1.0, 5.0, None)], until_s=2.0, goal=goal),
         "latency_heat": latency_heat(TIMES, [[1, 2, 0], None], bounds_s=[1, 2]),
         "layer_map": layer_map(problem, plan.placement),
         "link_bars": link_bars([link]),
@@ -164,7 +162,9 @@ def test_a_number_that_json_does_not_know_is_a_gap() -> None:
     assert figure["data"] == [{"type": "bar", "x": [1.0, None], "y": ["a", None]}]
 
 
-def test_members_of_the_min_cut_are_red_in_every_chart(problem: Problem, plan: Plan) -> None:
+def test_members_of_the_min_cut_are_red_in_every_chart() -> None:
+    problem = problem_from_dict(TINY_PROBLEM)
+    plan = planned(problem)
     assert plan.flow.min_cut.nodes, "the tiny problem is limited by compute"
     (sankey,) = flow_diagram(problem, plan).figure["data"]
     (bars,) = utilisation(problem, plan).figure["data"]
@@ -224,14 +224,14 @@ def test_answers_of_a_replanning_are_steps_with_the_plans_own_marked() -> None:
 
 
 def test_the_curve_holds_its_last_values_until_now_and_marks_every_incumbent() -> None:
-    chart = incumbent_curve([_point(0.5, 10.0, 40.0), _point(2.0, 20.0, 30.0)], until_s=5.0)
+    chart = incumbent_curve([point(0.5, 10.0, 40.0), point(2.0, 20.0, 30.0)], until_s=5.0)
     flow, bound, marks = chart.figure["data"]
     assert (flow["x"][-1], flow["y"][-1]) == (5.0, 20.0)
     assert (bound["x"][-1], bound["y"][-1]) == (5.0, 30.0)
     assert marks["x"] == [0.5, 2.0]
     assert "no plan can exceed 30" in chart.summary
     goal = CurveGoal(name="Decode", unit="decode tokens/s", values=[8.0], bounds=[12.0])
-    chart = incumbent_curve([_point(0.5, 10.0, 40.0)], until_s=5.0, goal=goal)
+    chart = incumbent_curve([point(0.5, 10.0, 40.0)], until_s=5.0, goal=goal)
     assert chart.summary.endswith("no plan can exceed 12 decode tokens/s.")
     assert incumbent_curve([], until_s=0.0).summary == "No placement has been found yet."
 
@@ -254,30 +254,17 @@ def test_the_timeline_has_a_bar_for_each_span_where_it_belongs() -> None:
 
 
 def test_moments_below_a_small_chart_have_no_second_line() -> None:
-    chart = small(latency([_moment(), _moment()], p50_s=[0.1, 0.2], p95_s=[0.2, 0.3]))
+    chart = small(latency([AT, AT], p50_s=[0.1, 0.2], p95_s=[0.2, 0.3]))
     assert chart.figure["layout"]["xaxis"]["tickformat"] == "%H:%M"  # else Plotly adds the date
 
 
 def test_what_was_not_measured_is_a_gap_and_a_dash() -> None:
-    chart = latency([_moment(), _moment()], p50_s=[0.1, None], p95_s=[None, None])
+    chart = latency([AT, AT], p50_s=[0.1, None], p95_s=[None, None])
     assert chart.figure["data"][0]["y"] == [0.1, None]
     assert [row[1] for row in chart.rows] == ["—", "0.1"], "the newest first"
     assert chart.summary == "Nothing is measured now."
-    never = latency([_moment()], p50_s=[None], p95_s=[None])
+    never = latency([AT], p50_s=[None], p95_s=[None])
     assert never.summary == "Nothing has been measured yet."
-
-
-def _moment() -> datetime:
-    return datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def _point(elapsed_s: float, flow: float, bound: float | None) -> Incumbent:
-    return Incumbent(
-        elapsed_s=elapsed_s,
-        flow_tokens_per_s=flow,
-        upper_bound_tokens_per_s=bound,
-        placer="swarm",
-    )
 
 
 def test_pages_with_charts_bring_the_style_that_plotly_would_add_without_a_nonce() -> None:

@@ -92,6 +92,7 @@ def test_clusters_and_models_are_made_changed_and_removed(shell: Shell) -> None:
         (("node", "edit", "mini", "--profile", "H100"), exit_codes.USAGE, "H100"),
         (("pause",), exit_codes.NOT_FOUND, "nothing is deployed"),
         (("deploy", 999), exit_codes.NOT_FOUND, "999"),
+        (("import", "/nowhere/x.yaml"), exit_codes.FAILED, "/nowhere/x.yaml: No such file"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_own_exit_code(
@@ -339,8 +340,3 @@ def test_a_bad_file_is_refused_with_its_line(
     file.write_bytes(content)
     assert shell("import", file, "--yes", *options) == exit_codes.USAGE
     assert said in shell.err
-
-
-def test_a_file_that_is_not_there_is_named(shell: Shell, cluster: Cluster) -> None:
-    assert shell("import", "/nowhere/x.yaml") == exit_codes.FAILED
-    assert "/nowhere/x.yaml: No such file" in shell.err

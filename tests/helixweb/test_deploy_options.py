@@ -148,6 +148,10 @@ def test_what_is_no_option_is_refused_beside_its_field(
         ),
         (HARDWARE, {}, {"engine": "helix"}, "too old to take"),
         (announced(), {}, {"engine_by_node": {"nowhere": "vllm"}}, "holds no layers"),
+        (
+            HARDWARE, {}, {"max_context_tokens": 2049},
+            "longer than the 2048 that model tiny-llama allows",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_node_or_the_model_does_not_allow_is_an_obstacle(

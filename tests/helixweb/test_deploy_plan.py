@@ -274,13 +274,6 @@ def test_a_heartbeat_without_news_costs_few_queries(
         joined.agents["tower"].beat(Phase.READY, generation=1)
 
 
-def test_longer_requests_than_allowed_are_not_promised(joined: FakeCluster, api: APIClient) -> None:
-    longest = joined.model.max_context_tokens
-    asked = {"plan": joined.plan.pk, "max_context_tokens": longest + 1}
-    said = f"longer than the {longest} that model tiny-llama allows"
-    denied(api.post("/api/v1/deployments/", asked), 409, said)
-
-
 def test_deploying_names_obstacles_with_remedy(cluster: Cluster, user: Any, api: APIClient) -> None:
     plan = make_plan(cluster)
     answer = answered(api.post("/api/v1/deployments/", {"plan": plan.pk}), 409)
