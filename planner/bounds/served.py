@@ -53,13 +53,14 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.bounds.link_groups import LinkTable, link_groups
-from planner.bounds.node_kinds import NO_RULES, node_kinds
+from planner.bounds.node_kinds import NO_RULES, NodeKind, node_kinds
 from planner.bounds.packing_program import LinearProgramFailed, PackingProgram
 from planner.capacity import layer_limits, most_held
 from planner.domain.cluster import COORDINATOR
 from planner.domain.layer_times import LayerTimes
 from planner.domain.limits import MAX_TOKENS_PER_S
 from planner.domain.problem import Problem
+from planner.domain.profile import ComputeProfile
 from planner.domain.rules import PlacementRules
 from planner.domain.serving_policy import ServingPolicy
 from planner.estimate.estimate import Estimator
@@ -280,7 +281,6 @@ def _ways(problem: Problem, *, policy: ServingPolicy, rules: PlacementRules) -> 
     )
     if sum(kind.count * max(kind.tokens_per_s) for kind in kinds) < problem.model.num_layers:
         return None
-    reserved = estimator.lengths.reserved_tokens
     decodes_per_output = max(1 - 1 / model.output_tokens, _LEAST_DECODES)
     rows = []
     for number, kind in enumerate(kinds):
@@ -301,11 +301,6 @@ def _ways(problem: Problem, *, policy: ServingPolicy, rules: PlacementRules) -> 
             prompts_s = (layers * prompt_s + model.copy_s_per_token) * prompts_per_output
             prompts_s -= shared_s * chunks / model.output_tokens
             step_s_B = layers * decode_s_B + _EVERY_BATCH * copy_s + policy.step_overhead_s
-            room = max(
-                profile.kv_room_token_layers(held, has_first=False, has_last=False) / layers
-                for held in kind.tokens_per_s
-                if held >= layers
-            )
             least_s_B = decodes_per_output * np.maximum(step_s_B - shared_s, _LEAST_S)
             tokens_B = _EVERY_BATCH / np.maximum(
                 decodes_per_output * step_s_B + _EVERY_BATCH * prompts_s, least_s_B
@@ -313,7 +308,8 @@ def _ways(problem: Problem, *, policy: ServingPolicy, rules: PlacementRules) -> 
             most_s = decodes_per_output * (layers * max(slope_s, 0.0) + copy_s)
             most = 1 / (most_s + max(prompts_s, _LEAST_S))
             row = _not_below(tokens_B, most, origin=1 / (decodes_per_output * step_s_B[0]))
-            fits = policy.kv_high_water * room / reserved + 1.0 if room > 0 else 0.0
+            room = policy.kv_high_water * _room_tokens(profile, kind, layers)
+            fits = room / estimator.lengths.reserved_tokens + 1.0 if room > 0 else 0.0
             rows.append((number, layers, fits, away_s, row))
     kind_W, layers_W, room_W, link_s_W, tokens_WB = zip(*rows, strict=True)
     if max(room_W) == 0:
@@ -329,6 +325,15 @@ def _ways(problem: Problem, *, policy: ServingPolicy, rules: PlacementRules) -> 
         tokens_per_s_WB=np.array(tokens_WB),
         slots=min(1.0, model.cycle_weight),
         slow_s_G=np.array(list(slow_s.values())),
+    )
+
+
+def _room_tokens(profile: ComputeProfile, kind: NodeKind, layers: int) -> float:
+    """Of the roomiest node of the kind that holds as many layers, for requests that run these."""
+    return max(
+        profile.kv_room_token_layers(held, has_first=False, has_last=False) / layers
+        for held in kind.tokens_per_s
+        if held >= layers
     )
 
 
