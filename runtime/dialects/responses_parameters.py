@@ -3,12 +3,14 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from runtime.protocol.openai_parameters import MAX_PARTS, Temperature, TopP
 from runtime.protocol.openai_tools import MAX_TOOLS, FunctionName, Ignored, Strict, only
 
 Json = dict[str, Any]
 MAX_ITEMS = 16384
+_LOGPROBS = "message.output_text.logprobs"
 
 
 class InputText(Strict):
@@ -160,6 +162,15 @@ class StreamedOptions(Strict):
     include_obfuscation: Ignored = None
 
 
+def _without_logprobs(given: object) -> object:
+    """Every other value of `include` belongs to tools that are refused, or changes nothing."""
+    if isinstance(given, list) and _LOGPROBS in given:
+        raise PydanticCustomError(
+            "unsupported_value", "{name} is not answered here; leave it out", {"name": _LOGPROBS}
+        )
+    return given
+
+
 class ResponsesRequest(Strict):
     """POST /v1/responses. Nothing is stored: the whole conversation is in `input`."""
 
@@ -188,7 +199,7 @@ class ResponsesRequest(Strict):
     background: Literal[False] | None = None
     metadata: dict[str, str] | None = None  # the answer repeats it
     # What cannot change the answer.
-    include: Ignored = None
+    include: Annotated[Ignored, BeforeValidator(_without_logprobs)] = None
     max_tool_calls: Ignored = None
     prompt_cache_key: Ignored = None
     prompt_cache_options: Ignored = None

@@ -111,6 +111,7 @@ def test_what_would_be_answered_wrongly_is_refused_by_name(checkpoint: Path) -> 
     refused: list[tuple[dict[str, Any], str, str]] = [
         ({"previous_response_id": "resp_1"}, "previous_response_id", "nothing is stored"),
         ({"conversation": "conv_1"}, "conversation", "nothing is stored"),
+        ({"include": ["message.output_text.logprobs"]}, "include", "is not answered here"),
         ({"background": True}, "background", "only false is supported"),
         ({"extra_body": {"max_tokens": 5}}, "max_tokens", "did you mean 'max_output_tokens'"),
         ({"extra_body": {"messages": []}}, "messages", "unknown parameter 'messages'"),
