@@ -176,7 +176,7 @@ def pickle_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lose_shard, "No such file"),
+        (lose_shard, "lacks; download the checkpoint again"),
         (cut_shard, "is not where its header says"),
         (swap_shards, "which model.safetensors.index.json says it has"),
         (lose_config, "config.json does not exist"),

@@ -73,7 +73,7 @@ def rows_of(page: str, name: str) -> list[str]:
 
 def listed(page: str, name: str) -> list[str]:
     """The choices of the first list of this name."""
-    found = re.search(rf'<select name="{name}".*?</select>', page, re.DOTALL)
+    found = re.search(rf'<select [^>]*name="{name}".*?</select>', page, re.DOTALL)
     return re.findall(r'<option value="([^"]+)"', found[0])
 
 
