@@ -23,7 +23,7 @@ from runtime import web_client
 from runtime.protocol.control import HeartbeatReply
 from runtime.protocol.reach import MeasuredLink, MeasuredRate, Reach, digest_of
 from tests.helixweb.looking import answered, tight
-from tests.helixweb.process_doubles import FakeCluster, FakeProcess
+from tests.helixweb.process_doubles import REPORT, FakeCluster, FakeProcess
 from tests.helixweb.recorded import recorded
 from tests.helixweb.site_in_process import Shell
 
@@ -75,6 +75,9 @@ def test_each_process_is_told_to_try_the_others(joined: FakeCluster) -> None:
     assert found is not None
     assert sorted(found) == ["tcp://10.0.0.1:7000", laptop, mini]
     assert to_reach(joined.agents["tower"], None) is None, "of an earlier release"
+    said = REPORT.model_copy(update={"reach": Reach()}).model_dump(mode="json")
+    reply = answered(joined.coordinator.http.post("/api/v1/coordinator/report", said), 200).json()
+    assert sorted(reply["to_reach"]) == sorted([laptop, tower, mini])
     joined.silence("mini")
     cache.clear()  # some seconds later
     assert mini not in (to_reach(joined.agents["tower"], Reach()) or [])
