@@ -7,6 +7,7 @@ import pickle
 import resource
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +117,19 @@ def message(body: bytes, *, kind: str, task: str, **headers: Any) -> str:
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Celery:
+def app(tmp_path: Path) -> Iterator[Celery]:
     """With the site's own settings, and a queue and tasks of the test."""
+    from helixweb.celery import app as sites
+
     made = Celery("hostile", set_as_current=False)
     made.config_from_object("django.conf:settings", namespace="CELERY")
     made.conf.broker_url = "filesystem://"
     made.conf.broker_transport = TRANSPORT
     made.conf.broker_transport_options = options_in(tmp_path)
     made.conf.beat_schedule = {}
-    return made
+    yield made
+    sites.set_default()  # a worker makes its app the default one
+    sites.set_current()
 
 
 def test_the_site_takes_json_alone() -> None:
