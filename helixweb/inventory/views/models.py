@@ -164,7 +164,7 @@ def model(request: HttpRequest, pk: int) -> HttpResponse:
         "memory": profiles_memory(shown),
         "num_profiles": profiles.count(),
         "engines": engine_groups(
-            row, Node.objects.within(request).select_related("cluster").order_by("name")
+            row, Node.objects.within(request).only("name", "cluster", "hardware").order_by("name")
         ),
     }
     return render(request, "inventory/model.html", context)
