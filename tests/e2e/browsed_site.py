@@ -41,7 +41,7 @@ def children_with(parent: Running | psutil.Process, words: str) -> list[psutil.P
     for child in parent.children():
         with suppress(
             psutil.NoSuchProcess
-        ):  # one that has ended, whether somebody asked how or not
+        ):  # one that has ended, whether its result was read or not
             if words in " ".join(child.cmdline()):
                 found.append(child)
     return found

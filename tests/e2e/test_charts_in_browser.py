@@ -182,7 +182,7 @@ WATCHING = WATCHING.replace(b"AWAITED", json.dumps(AWAITED).encode())
 
 
 class Site(ThreadingHTTPServer):
-    """`is_full`: whoever looks has as many streams open as they may."""
+    """`is_full`: the viewer has as many streams open as allowed."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""Real workers: one is killed in the middle of a plan run, another is told to cancel; one that is
+"""Real workers: one is killed in the middle of a plan run, another has to cancel; one that is
 killed leaves nothing behind, beat least of all, since the next one brings its own."""
 
 from collections.abc import Callable, Iterator
@@ -139,5 +139,5 @@ def test_the_processes_of_a_killed_worker_end(tmp_path: Path, blank_sqlite: Path
 
 
 def test_beat_ends_that_begins_after_its_worker_was_killed(tmp_path: Path) -> None:
-    """Whoever reads what it says waits for the last that may say something."""
+    """A reader of its output waits until every process that may write has ended."""
     run_python("-c", ORPHAN, environ={"HELIX_DATA_DIR": str(tmp_path)})

@@ -200,7 +200,7 @@ def rule(**changes: Any) -> AlertRule:
 
 
 class Watch:
-    """One subject whose readings come every ten seconds; notes what is told of it."""
+    """One subject whose readings come every ten seconds; notes its alerts."""
 
     def __init__(self, **changes: Any) -> None:
         self.rule = rule(**changes)

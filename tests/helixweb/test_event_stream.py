@@ -1,6 +1,6 @@
 """The event outbox reaches every open stream once, and a stream that reconnects misses nothing.
 
-Programs read it by a stream, or by asking and waiting; nobody reads what they may not see.
+Programs read it by a stream, or by asking and waiting; no reader gets what it may not see.
 """
 
 import asyncio

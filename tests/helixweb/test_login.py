@@ -292,7 +292,7 @@ def test_a_form_that_was_loaded_for_somebody_shows_all_to_others(
 
 def test_the_later_of_two_creations_conflicts(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def make_group(name: str) -> Group:
-        Group.objects.create(name=name)  # somebody else, after the name was found to be free
+        Group.objects.create(name=name)  # by another request, after the name was found to be free
         return Group.objects.create(name=name)
 
     monkeypatch.setattr("helixweb.access.roles_of_holders.make_group", make_group)

@@ -129,7 +129,7 @@ def test_long_columns_are_the_last_of_their_tables(table: str) -> None:
             column.name for column in connection.introspection.get_table_description(cursor, table)
         ]
     assert columns[-len(LONG[table]) :] == LONG[table], (
-        "a migration made the table anew: let LongColumnsLast follow it"
+        "a migration rebuilt the table: let LongColumnsLast follow it"
     )
     with connection.cursor() as cursor:
         constraints = connection.introspection.get_constraints(cursor, table)

@@ -37,7 +37,7 @@ def hub(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def keyless(tmp_path: Path, db: None) -> Shell:
-    """Commands on the site's machine, of somebody without a key."""
+    """Commands on the site's machine, by a user without a key."""
     return Shell("", home=str(tmp_path))
 
 

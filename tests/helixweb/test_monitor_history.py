@@ -134,7 +134,7 @@ def test_columns_hold_what_was_counted_in_their_step(cluster: Cluster) -> None:
         (2, {3: 500 + 300, 2: 510 + 310, 1: 4 + 320, 0: 6 + 325}, [20, None, 7]),
         (1, {40: 1, 1: 900, 0: 910}, [None, 10]),
     ],
-    ids=["a coordinator began anew", "one of two began anew", "after a silence"],
+    ids=["a coordinator restarted", "one of two restarted", "after a silence"],
 )
 def test_of_a_step_whose_count_is_not_known_nothing_is_claimed(
     cluster: Cluster, user: Any, fronts: int, counted: dict[int, int], expected: list[int | None]

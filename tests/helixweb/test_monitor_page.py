@@ -196,7 +196,7 @@ IN_TOKYO = "2026-03-01 21:00:00"
 
 @pytest.fixture
 def tokyo(browser: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """Somebody in Tokyo, at noon in Greenwich."""
+    """A user in Tokyo, at noon in Greenwich."""
     monkeypatch.setattr(timezone, "now", lambda: NOON)
     browser.cookies["zone"] = "Asia/Tokyo"
     return browser

@@ -110,7 +110,7 @@ def test_a_node_without_a_stage_is_listed_as_unknown() -> None:
 @pytest.mark.parametrize(
     ("routed", "entered", "share"),
     [(130, 300, 0.15), (100, 300, 0.0), (100, 100, None), (5, 10, None)],
-    ids=["a part passed", "none passed it", "nothing entered", "coordinator began anew"],
+    ids=["a part passed", "none passed it", "nothing entered", "coordinator restarted"],
 )
 def test_the_flow_share_is_of_what_entered(routed: int, entered: int, share: float | None) -> None:
     nodes = {"tower": {"routed_tokens_total": 100}}

@@ -1,5 +1,5 @@
 """Lists of the REST API are asked in the same words, and show what DRF's serializers would; batches
-are done whole or not at all, and each item is told what is wrong."""
+are done whole or not at all, and each item's error is named."""
 
 import json
 from typing import Any

@@ -1,5 +1,5 @@
 """Every page, asked for by every role, on its own cluster, on another one, and on the site; pages
-offer nobody what the gate would refuse."""
+offer no user what the gate would refuse."""
 
 import re
 from collections.abc import Iterator
@@ -177,7 +177,7 @@ def offers(html: str) -> Iterator[tuple[str, str]]:
 
 
 def offered(client: Client, pages: list[str]) -> Iterator[tuple[str, str, str]]:
-    """(page, method, path) of all that pages offer whoever may open them."""
+    """(page, method, path) of all that pages offer a user who may open them."""
     for page in pages:
         answer = client.get(page)
         if answer.status_code != 200:

@@ -1,4 +1,4 @@
-"""The site's /metrics: what it tells, to whom, and that no list of names grows without bound; the
+"""The site's /metrics: what each reader gets, and that no list of names grows without bound; the
 shipped rules and dashboard ask for nothing else, and a real Prometheus reads it by them."""
 
 import asyncio
@@ -169,7 +169,7 @@ def test_every_metric_and_label_asked_for_is_told_by_one_of_our_pages(
     labels: dict[str, set[str]] = {rule["record"]: set() for rule in rules() if "record" in rule}
     pages = (scrapes.site_page(), scrapes.coordinator_page(), scrapes.agent_page())
     site, coordinator, agent = ({name for name, _, _ in scrapes.samples(page)} for page in pages)
-    assert not site & (coordinator | agent), "none is told by two kinds of processes"
+    assert not site & (coordinator | agent), "no metric comes from two kinds of processes"
     # The coordinator's is what it promised of the fullest node; the agent's has a node's name.
     assert coordinator & agent == {"vllm:kv_cache_usage_perc"}
     for page in pages:
